@@ -16,7 +16,7 @@ pub struct Array {
 }
 
 impl Array {
-    /// An array over `buffer`. Panics unless the buffer has the bytes that type and shape say.
+    /// An array over `buffer`. Panics unless the length of the buffer matches type and shape.
     pub fn new(dtype: DType, shape: Shape, buffer: Buffer) -> Array {
         assert_eq!(
             shape.elements() * dtype.bytes(),
@@ -51,7 +51,7 @@ impl Array {
         &self.buffer
     }
 
-    /// The elements; `None` where they are of another type.
+    /// The elements; `None` if they are of another type.
     pub fn values<T: Element>(&self) -> Option<&[T]> {
         // Empty memory may be anywhere.
         (self.dtype == T::DTYPE).then(|| {
@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(format!("{array:?}"), "int64[3]");
     }
 
-    /// A rank without an example in a step once got invalid memory, and crashed when it read it.
+    /// A rank without an example in a step used to get invalid memory, and crashed on reading it.
     #[test]
     fn no_elements_may_lie_anywhere() {
         let nowhere = Buffer::new(bytes::BytesMut::new(), None);

@@ -18,7 +18,7 @@ pub struct Batch {
     pub ids: Vec<u64>,
     /// How often each example came out before in this epoch, 0 for a fresh one.
     pub copies: Vec<u32>,
-    /// Number of the bucket, where there are buckets.
+    /// Index of the bucket, if there are buckets.
     pub bucket: Option<u32>,
     /// Examples in the step over all ranks, bad ones included.
     pub global_examples: u64,
@@ -47,18 +47,18 @@ impl Batch {
         self.fields.get(name)
     }
 
-    /// The numbers of the array of this name; `None` where there is none, or they are of another type.
+    /// The numbers of the array of this name; `None` if there is none, or if they are of another type.
     pub fn values<T: Element>(&self, name: &str) -> Option<&[T]> {
         self.get(name)?.values()
     }
 }
 
-/// Arrays by name, in the order in which they were put there.
+/// Arrays by name, in the order of insertion.
 #[derive(Clone, Debug, Default)]
 pub struct Fields(Vec<(Arc<str>, Array)>);
 
 impl Fields {
-    /// Puts an array there; one that had its name goes.
+    /// Adds an array, replacing one of the same name.
     pub fn insert(&mut self, name: Arc<str>, array: Array) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, known)) => *known = array,
@@ -88,7 +88,7 @@ impl Fields {
         self.0.len()
     }
 
-    /// Whether there is no array.
+    /// Whether there are no arrays.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

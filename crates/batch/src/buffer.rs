@@ -1,11 +1,11 @@
-//! Memory of arrays, which is used again.
+//! Memory of arrays, which pools reuse.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::BytesMut;
 
-/// Alignment of a buffer's first byte: what vector instructions and other libraries like.
+/// Alignment of a buffer's first byte, for vector instructions and other libraries.
 const ALIGNMENT: usize = 64;
 
 /// Memory that begins at a multiple of 64 bytes and goes back to its pool when it is dropped.
@@ -16,7 +16,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// The bytes of `bytes`, which came from `pool` or from nowhere in particular.
+    /// The bytes of `bytes`, which came from `pool`, if there is one.
     pub fn new(bytes: BytesMut, pool: Option<&Arc<Pool>>) -> Buffer {
         Buffer {
             bytes,
@@ -53,7 +53,7 @@ impl Drop for Buffer {
     }
 }
 
-/// Buffers of batches that are used again.
+/// Buffers of batches for reuse.
 #[derive(Debug)]
 pub struct Pool {
     spare: Mutex<Vec<BytesMut>>,

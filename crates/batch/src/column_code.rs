@@ -8,24 +8,24 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ColumnCode {
-    /// One feature, the number, or its logarithm with `log1p`. A missing one is `missing`, or a fault where that is `None`; `flag` adds a feature
-    /// that is 1 where it is missing.
+    /// One feature, the number, or its logarithm with `log1p`. A missing number becomes `missing`, or a fault if that
+    /// is `None`; `flag` adds a feature that is 1 if the number is missing.
     Number {
-        /// What a missing number becomes.
+        /// The value of a missing number.
         missing: Option<f32>,
         /// Whether there is a feature for missing numbers.
         flag: bool,
         /// Whether it is sign(x) ln(1 + |x|) of the number x.
         log1p: bool,
     },
-    /// A feature for each interval of numbers, which is 1 where the number is in it.
+    /// A feature for each interval of numbers, which is 1 if the number is in it.
     Bins {
-        /// Where each interval but the first begins, ascending.
+        /// Lower bounds of the intervals but the first, ascending.
         edges: Vec<f64>,
         /// Whether there is a feature for missing numbers.
         missing: bool,
     },
-    /// A feature for each value, which is 1 where the cell holds it. The empty value is a missing cell. Other values
+    /// A feature for each value, which is 1 if the cell holds it. The empty value is a missing cell. Other values
     /// have no feature.
     Category {
         /// The values in order.
@@ -53,7 +53,7 @@ pub enum ColumnCode {
         missing: bool,
         /// Whether there are features for hours.
         hours: bool,
-        /// How dates such as 06/22/2020 begin.
+        /// Reading of dates such as 06/22/2020.
         slashes: Slashes,
     },
     /// One feature, the number or the natural logarithm of an `exposure`, which models add with weight 1.
@@ -86,7 +86,7 @@ impl fmt::Display for Cross {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Slashes {
-    /// They are not dates: they may be read either way.
+    /// They are refused as dates: the order is ambiguous.
     Refused,
     /// 22/06/2020.
     DayFirst,

@@ -11,11 +11,11 @@
 //! assert_eq!(batch.values::<i64>("label"), Some(&[1, 0][..]));
 //! ```
 //!
-//! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`], whose memory begins at a multiple of 64 bytes and goes
-//! back to its [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it
-//! without a copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name:
-//! "image", "tokens", "label". A [`FieldSpec`] describes such a field before a batch exists, and a [`Schema`]
-//! the columns or fields that a model was trained on.
+//! An [`Array`] is a [`DType`], a [`Shape`] and a [`Buffer`]. The buffer is aligned to 64 bytes and goes back to its
+//! [`Pool`] when the last array that shares it is dropped. So a tensor of another library can borrow it without a
+//! copy, as long as it holds the array. A [`Batch`] is a step of a plan with its arrays by name: "image", "tokens",
+//! "label". A [`FieldSpec`] describes such a field before a batch exists, and a [`Schema`] the columns or fields that
+//! a model was trained on.
 
 mod array;
 mod batch;

@@ -1,5 +1,5 @@
-//! Names, types and order of columns or fields: what a model keeps of its training data, and what other data is
-//! matched with.
+//! Names, types and order of columns or fields: a model stores those of its training data and compares other data
+//! with them.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Schema {
     /// The name of the label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// How each of the fields becomes features; none where fields are features as they are.
+    /// How each of the fields becomes features; empty if fields are used unchanged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub codes: Vec<ColumnCode>,
     /// Fields that are hashed together.
@@ -27,8 +27,8 @@ pub struct Schema {
 }
 
 impl Schema {
-    /// Features of a row, where the dimensions of all fields are known; `None` if codes or crosses are not valid, as
-    /// in a damaged model.
+    /// Features of a row, if the dimensions of all fields are known; `None` if codes or crosses are not valid, as in
+    /// a damaged model.
     pub fn features(&self) -> Option<usize> {
         if self.codes.is_empty() {
             return self.fields.elements().filter(|_| self.crosses.is_empty());
@@ -56,13 +56,13 @@ impl Schema {
         Some(self.codes[..at].iter().map(ColumnCode::width).sum())
     }
 
-    /// Whether it has this many columns, all of which are coded as numbers.
+    /// Whether it has this many columns, all coded as numbers.
     pub fn is_numbers(&self, columns: usize) -> bool {
         let is_number = |code: &ColumnCode| matches!(code, ColumnCode::Number { .. });
         self.codes.len() == columns && self.codes.iter().all(is_number)
     }
 
-    /// Which of the features that columns have of their own are numbers; others are indicators, which are 0 or 1,
+    /// For each feature that a single column owns, whether it is a number; others are indicators, which are 0 or 1,
     /// or the offset, which is never scaled.
     pub fn numbers(&self) -> Vec<bool> {
         let own = self.codes.iter().flat_map(|code| {
@@ -92,7 +92,7 @@ impl Schema {
             .collect()
     }
 
-    /// Where each of the fields is in `found`, which may have them in any order.
+    /// The index of each of the fields in `found`, which may have them in any order.
     ///
     /// Errors: other fields, or other dimensions.
     pub fn places_in(&self, found: &FieldSpecs) -> Result<Vec<usize>, Difference> {
@@ -203,7 +203,7 @@ mod tests {
             &["c", "a", "b", "a"],
             Err("has several columns named \"a\""),
         );
-        // As long as nothing moved, it does not matter that two have one name.
+        // Two fields may have the same name if no field has moved.
         let twice = Schema {
             fields: fields(&["a", "a"]),
             label: None,

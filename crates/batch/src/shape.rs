@@ -1,11 +1,12 @@
 //! The layout of a batch's samples in an array.
 
-/// The dimensions of an array, and where each sample is in it. Elements are contiguous along the last dimension.
+/// The dimensions of an array, and the position of each sample in it. Elements are contiguous along the last
+/// dimension.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shape {
     /// Lengths of the dimensions; their product is the number of elements.
     pub dims: Vec<usize>,
-    /// Where the samples lie.
+    /// The positions of the samples.
     pub layout: Layout,
 }
 
@@ -25,7 +26,7 @@ pub enum Layout {
     Ragged {
         /// One more than there are samples.
         offsets: Vec<u64>,
-        /// The dimensions of each sample; empty where all have one.
+        /// The dimensions of each sample; empty if all have one.
         dims: Vec<Vec<usize>>,
     },
     /// Rows of several samples each, the rest of a row zeros: `[rows, length]`.

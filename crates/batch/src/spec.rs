@@ -1,4 +1,4 @@
-//! What is known about the fields of examples before they are read.
+//! The fields of examples, as far as known before they are read.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub struct FieldSpec {
     pub name: Arc<str>,
     /// The type of its elements.
     pub dtype: DType,
-    /// Lengths of the dimensions of one example's array; `None` where they vary.
+    /// Lengths of the dimensions of one example's array; `None` if they vary.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub dims: Vec<Option<usize>>,
 }
@@ -38,12 +38,12 @@ impl FieldSpec {
         }
     }
 
-    /// The dimensions, where all are known.
+    /// The dimensions, if all are known.
     pub fn known(&self) -> Option<Vec<usize>> {
         self.dims.iter().copied().collect()
     }
 
-    /// Bytes of one example's array, where that is known.
+    /// Bytes of one example's array, if known.
     pub fn bytes(&self) -> Option<usize> {
         let elements: usize = self.known()?.iter().product();
         Some(elements * self.dtype.bytes())
@@ -73,7 +73,7 @@ impl FieldSpecs {
         self.0.iter().find(|field| &*field.name == name)
     }
 
-    /// Puts `field` in the place of the one called `name`; at the end where there is none.
+    /// Replaces the field called `name` by `field`; appends it if there is none.
     pub fn replace(&mut self, name: &str, field: FieldSpec) {
         match self.0.iter_mut().find(|known| &*known.name == name) {
             Some(known) => *known = field,
@@ -81,7 +81,7 @@ impl FieldSpecs {
         }
     }
 
-    /// Elements of one example's arrays together, where that is known.
+    /// Elements of one example's arrays together, if known.
     pub fn elements(&self) -> Option<usize> {
         let elements = |field: &FieldSpec| -> Option<usize> {
             let dims = field.known()?;

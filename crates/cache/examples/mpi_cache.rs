@@ -19,7 +19,7 @@ use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
 use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged};
 
-/// How a job ends whose rank failed as it should.
+/// Exit code of a job with a rank that failed as intended.
 const FAILED: i32 = 70;
 const UNIT_BYTES: u64 = 512;
 const EPOCHS: u64 = 3;

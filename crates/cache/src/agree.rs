@@ -4,7 +4,7 @@ use pelton_comm::Comm;
 
 use crate::CacheError;
 
-/// Returns the result where all ranks have one; otherwise every rank gets an error.
+/// Returns the result if all ranks have one; otherwise every rank gets an error.
 pub(crate) fn agree<T>(comm: &Comm, result: Result<T, CacheError>) -> Result<T, CacheError> {
     let mut reason = match &result {
         Ok(_) => String::new(),

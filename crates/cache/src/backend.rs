@@ -1,8 +1,8 @@
 //! Reads from the backend: pieces of any alignment, extended to the backend's alignment.
 //!
-//! Pieces are cut at multiples of 1 MiB of their file, so that a long one keeps the device's queue deep. A part whose
-//! offset, length and buffer are aligned is read straight into its buffer. For any other, the aligned surroundings
-//! are read into bounce memory; parts that follow each other within a unit share it.
+//! Pieces are cut at multiples of 1 MiB of their file, so that a long one keeps the device's queue deep. A part with
+//! aligned offset, length and buffer is read straight into its buffer. For any other, the aligned surroundings are
+//! read into bounce memory; parts that follow each other within a unit share it.
 
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -58,8 +58,8 @@ pub(crate) fn read_pieces<'b>(
     Ok(asked + round.read(backend, bounce)?)
 }
 
-/// [`read_pieces`] for large amounts: where bounce memory is needed, two threads take turns at the device, so that it
-/// is busy while one copies.
+/// [`read_pieces`] for large amounts: if bounce memory is needed, two threads take turns at the device, so that it is
+/// busy while one copies.
 pub(crate) fn read_much<'b>(
     backend: &dyn Storage,
     reads: impl IntoIterator<Item = BackendRead<'b>>,
@@ -129,7 +129,7 @@ struct Round<'b> {
 struct Aligned {
     start: u64,
     end: u64,
-    /// The needed end of it.
+    /// The end of its needed part.
     needed: u64,
 }
 
@@ -175,7 +175,7 @@ impl<'b> Round<'b> {
         });
     }
 
-    /// Reads and clears what was added.
+    /// Reads the added parts, and clears them.
     fn read(&mut self, backend: &dyn Storage, bounce: &mut Bounce) -> Result<u64, CacheError> {
         let mut ranges: Vec<RangeRead<'_>> = Vec::with_capacity(self.straight.len());
         let mut needed: Vec<u64> = Vec::with_capacity(self.straight.len());

@@ -97,7 +97,7 @@ pub struct PeerCache {
     loading: Option<Loading>,
 }
 
-/// The loader that runs next to the readers where loads come and go.
+/// The loader of opportunistic orders, which runs concurrently with the readers.
 struct Loading {
     turns: Arc<Turns>,
     /// Taken at the end.
@@ -119,7 +119,7 @@ impl fmt::Debug for PeerCache {
 
 impl PeerCache {
     /// Loads the initial content into memory. All ranks call it with the same data and plan; their memory may differ.
-    /// Where one fails, all get an error.
+    /// If one fails, all get an error.
     ///
     /// Cost: the bytes loaded, once, in reads of 1 MiB, many in flight.
     pub fn new(
@@ -150,19 +150,19 @@ impl PeerCache {
         Arc::clone(&self.dataset)
     }
 
-    /// Which rank holds a record while `epoch` reads it; `None` where only the backend does.
+    /// Which rank holds a record while `epoch` reads it; `None` if only the backend does.
     pub fn holder(&self, epoch: u64, id: u64) -> Option<u32> {
         self.placement.holder(epoch, id)
     }
 
-    /// The function behind [`PeerCache::holder`], for keeping elsewhere.
+    /// The function behind [`PeerCache::holder`], independent of the cache's lifetime.
     pub fn placement(&self) -> Arc<Placement> {
         Arc::clone(&self.placement)
     }
 
     /// Reports that this rank's consumer has received its part of all records before `position` of an epoch's order.
     /// Once every rank has reported the end of a load, the load's memory is reused. Call it after each step, in
-    /// order, even where this rank has no part of the step.
+    /// order, even if this rank has no part of the step.
     ///
     /// Readers may look ahead by one load, no more: a batch is not received before it is read whole, and the load
     /// after next is not read before this one is received. A reader that looks further waits for
@@ -175,7 +175,7 @@ impl PeerCache {
         }
     }
 
-    /// What this rank has read so far.
+    /// Bytes that this rank has read so far, by source.
     pub fn meters(&self) -> CacheMeters {
         self.peers.counters.read()
     }
@@ -215,7 +215,7 @@ fn prepare(dataset: &Dataset, plan: &Plan) -> Result<Space, CacheError> {
     Ok(Space::new(dataset)?)
 }
 
-/// Every rank's memory, after checking that all use the same data.
+/// Checks that all ranks use the same data, and returns every rank's memory.
 fn exchange(
     comm: &Comm,
     dataset: &Dataset,

@@ -1,4 +1,4 @@
-//! What can go wrong with peers' memory.
+//! Errors of peers' memory.
 
 use std::io;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use pelton_comm::CommError;
 use pelton_format::FormatError;
 use pelton_storage::StorageError;
 
-/// Why data could not be brought into the ranks' memory or read from it.
+/// Why data could not be loaded into the ranks' memory or read from it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CacheError {
@@ -20,7 +20,7 @@ pub enum CacheError {
     /// The files have changed since they were opened.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// A file ended before its last record.
+    /// A file ends before its last record.
     #[error(
         "{file}: ends at byte {found} while {expected} were needed; it was cut short meanwhile: \
          restore it and start again"
@@ -64,7 +64,7 @@ pub enum CacheError {
         epoch: u64,
         /// Index of the load in it.
         load: u64,
-        /// The rank whose memory is too small.
+        /// The rank with too little memory.
         rank: usize,
         /// Memory of two such loads there.
         needed: u64,
@@ -72,7 +72,7 @@ pub enum CacheError {
         memory: u64,
         /// Loads of an epoch.
         loads: u64,
-        /// What would fit.
+        /// Settings that would fit.
         remedy: String,
     },
     /// The loader failed in the background.

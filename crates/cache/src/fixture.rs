@@ -2,7 +2,7 @@
 
 use pelton_format::{Dataset, OpenOptions};
 
-/// Lines of 8 to some 200 bytes in two files of so many; one in `long_every` is long.
+/// Lines of 8 to some 200 bytes in two files of `first` and `second` lines; one in `long_every` is long.
 pub(crate) fn two_files(first: u64, second: u64, long_every: u64) -> Dataset {
     let folder = tempfile::tempdir().unwrap();
     let files = [("a", 0..first), ("b", first..first + second)];

@@ -25,28 +25,28 @@
 //! ```
 //!
 //! [`PeerCache::new`] spreads a data set over the memory of all ranks and returns the same data set with storages that read
-//! that memory. Readers cannot tell the difference: any rank reads any record with a one-sided get, or a plain copy where it
-//! holds the record itself, straight into the reader's buffer. No rank answers requests, and none tells another what it
-//! reads; the plan, which all know, decides what is where.
+//! that memory. Readers see no difference: any rank reads any record with a one-sided get, or a plain copy if it
+//! holds the record itself, straight into the reader's buffer. Ranks exchange no requests and do not report their
+//! reads; the location of data follows from the plan, which all know.
 //!
 //! | [`Pipeline`] | when | read from the backend |
 //! |---|---|---|
 //! | in memory | all data fits | each byte once a run |
 //! | opportunistic | less fits, and the order is one of loads | an epoch: each byte that is not in memory, at most once |
-//! | ordered | less fits, any other order | an epoch: what is not in memory, record by record |
+//! | ordered | less fits, any other order | an epoch: each record that is not in memory |
 //!
-//! *In memory* the data is cut into one run a rank (`runs.rs`). *Opportunistic* order draws its records from one load after
-//! the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a thread of each rank (`loader.rs`) brings the
-//! next load into one while the other is read; `load_table.rs` says where its units are. Reads wait for a load that is not
-//! there yet. *Ordered* keeps a fixed part of every run, which is the best any policy can do for an order that uses each
-//! record once an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an epoch takes, and
-//! [`PeerCache::placement`] which rank holds a record, for callers that distribute work by it.
+//! *In memory* the data is cut into one run a rank (`runs.rs`). An *opportunistic* order draws its records from one
+//! load after the other (`pelton_plan::Order::Opportunistic`): memory has two halves, and a thread of each rank
+//! (`loader.rs`) brings the next load into one while the other is read; `load_table.rs` locates its units. Reads wait
+//! for a load that is not there yet. *Ordered* keeps a fixed part of every run, which is the best any policy can do
+//! for an order that uses each record once an epoch; `runs.rs` has the argument. [`loads_for`] says how many loads an
+//! epoch takes, and [`PeerCache::placement`] which rank holds a record, for callers that distribute work by it.
 //!
 //! A read goes from `peer_file.rs` to `peers.rs`, which finds each range and makes one batch of gets, to
 //! `pelton_comm::Window`.
 //!
 //! An error on one rank ends every rank: a failed rank ends the others' gets and waits with an error that names it, and a
-//! failed loader tells the others before they wait for it. Readers get it as a `StorageError`.
+//! failed loader notifies the others before they wait for it. Readers get it as a `StorageError`.
 
 #[cfg(test)]
 mod fixture;

@@ -20,7 +20,7 @@ pub(crate) struct Part {
 /// Reads `parts`, ascending and disjoint in the space and in `memory`, from their files, and returns the bytes read
 /// from the backend.
 ///
-/// Adjacent parts are one read; each read goes straight into `memory` where that is aligned.
+/// Adjacent parts are one read; each read goes straight into `memory` if that is aligned.
 pub(crate) fn load(
     space: &Space,
     parts: &[Part],

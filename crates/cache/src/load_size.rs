@@ -3,7 +3,7 @@
 use pelton_format::Dataset;
 use pelton_plan::Units;
 
-/// A load may exceed the mean by this many standard deviations: more is never drawn.
+/// A load may exceed the mean by this many standard deviations; larger ones are practically never drawn.
 const DEVIATIONS: f64 = 8.0;
 
 /// The sizes of a data set's units in memory.
@@ -34,8 +34,8 @@ impl UnitCosts {
         }
     }
 
-    /// The bound of a load of the units of a random subset: the mean and eight standard deviations of such
-    /// a sum of unit sizes, or the largest there can be, whichever is less.
+    /// The bound of a load of the units of a random subset: the mean plus eight standard deviations of such a sum of
+    /// unit sizes, at most the largest possible sum.
     fn largest_load(&self, loads: u64) -> u64 {
         let units = self.count.div_ceil(loads);
         let mean = self.sum as f64 / self.count as f64;
@@ -45,12 +45,12 @@ impl UnitCosts {
     }
 }
 
-/// The smallest number of loads an epoch of which two fit in `memory_bytes` of all ranks together, held in
-/// equal shares; `None` where not even loads of one unit do.
+/// The smallest number of loads an epoch so that two loads fit in `memory_bytes` of all ranks together, held in equal
+/// shares; `None` if not even loads of one unit do.
 ///
-/// A load is the units of a random subset. Its bound is the mean and eight standard deviations of such a
-/// sum of unit sizes, or the largest there can be, whichever is less. With memory for a quarter of the data
-/// it gives 8 where units are alike and 8 divides their number, 9 where units are small.
+/// A load is the units of a random subset. Its bound is the mean plus eight standard deviations of such a sum of unit
+/// sizes, at most the largest possible sum. With memory for a quarter of the data it gives 8 for equal units if 8
+/// divides their number, 9 for small units.
 pub fn loads_for(dataset: &Dataset, units: &Units, memory_bytes: u64, ranks: usize) -> Option<u64> {
     let costs = UnitCosts::new(dataset, units);
     if costs.count == 0 {

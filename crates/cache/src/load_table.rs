@@ -2,8 +2,8 @@
 //!
 //! The units of a load, sorted by offset, are cut into one run a rank in proportion to the ranks' memory, to the
 //! byte, so that each rank reads ascending offsets in long reads and no rank waits for another's longer part: a unit
-//! may be on two ranks. Every rank computes the same table from the plan. It takes 40 bytes a piece, and units, of
-//! one or two pieces, are some thousand times larger.
+//! may be on two ranks. Every rank computes the same table from the plan. It takes 40 bytes a piece; a unit has one
+//! or two pieces and is some thousand times larger.
 
 use std::ops::Range;
 
@@ -20,7 +20,7 @@ pub(crate) struct LoadNumber {
 }
 
 impl LoadNumber {
-    /// The one after it, where an epoch has `loads`.
+    /// The next one, in epochs of `loads` loads.
     pub(crate) fn next(self, loads: u64) -> LoadNumber {
         let LoadNumber { epoch, load } = self;
         if load + 1 < loads {
@@ -164,7 +164,8 @@ mod tests {
     }
 
     proptest! {
-        /// Every byte of a load has one place, no two share one, and none lies beyond what its rank needs.
+        /// Every byte of a load has one position, no two share one, and all are within the memory that their rank
+        /// needs.
         #[test]
         fn every_byte_of_a_load_has_a_place(
             memory in prop::collection::vec(0..6000_u64, 1..6),

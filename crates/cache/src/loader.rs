@@ -8,8 +8,8 @@
 //! to their new offset, and units of the load in the other window are fetched from there. Within an epoch loads have
 //! no unit in common; across its border two of L loads share 1/L of their units on average.
 //!
-//! A loader that fails tells the others before the window is opened, so that all fail together. Where a
-//! rank fails elsewhere, waits end with its error.
+//! A loader that fails notifies the others before the window is opened, so that all fail together. If a rank fails
+//! elsewhere, waits end with its error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -248,8 +248,8 @@ fn cut(part: Part, other: &LoadTable) -> impl Iterator<Item = (Part, Option<&Pie
 
 /// Moves pieces within `memory`; they have the same order before and after, without overlap.
 ///
-/// First those that move down, lowest first, then those that move up, highest first: whatever a move
-/// overwrites has then moved already or is in no piece.
+/// First those that move down, lowest first, then those that move up, highest first: a move then overwrites only
+/// bytes that have moved already or are in no piece.
 fn move_pieces(pieces: &[Kept], memory: &mut [u8]) {
     let down = pieces.iter().filter(|piece| piece.to < piece.from);
     let up = pieces.iter().rev().filter(|piece| piece.to > piece.from);

@@ -10,7 +10,7 @@ use crate::load_size::loads_for;
 use crate::load_table::{LoadNumber, LoadTable};
 use crate::space::Space;
 
-/// Tables kept: two loads in memory, and two that a placement looks ahead to.
+/// Tables kept: those of two loads in memory, and of two ahead for placements.
 const TABLES: usize = 4;
 
 /// The loads of a plan over two halves of the ranks' memory.
@@ -72,7 +72,7 @@ impl Loads {
         table
     }
 
-    /// An error where one of the loads of an epoch does not fit, before anything is read.
+    /// An error if one of the loads of an epoch does not fit, before anything is read.
     pub(crate) fn check_epoch(&self, epoch: u64) -> Result<(), CacheError> {
         (0..self.count()).try_for_each(|load| {
             let number = LoadNumber { epoch, load };
@@ -87,7 +87,7 @@ impl Loads {
         LoadTable::new(&self.space, (units, &load), &self.memory)
     }
 
-    /// An error where a load does not fit.
+    /// An error if a load does not fit.
     pub(crate) fn check(&self, number: LoadNumber, table: &LoadTable) -> Result<(), CacheError> {
         let ranks = table.needed().iter().zip(&self.halves);
         let Some(rank) = ranks.clone().position(|(needed, half)| needed > half) else {

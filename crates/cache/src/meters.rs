@@ -1,9 +1,9 @@
-//! What reading through peers' memory cost.
+//! The cost of reading through peers' memory.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// What one rank has read so far, by source.
+/// Bytes that one rank has read so far, by source.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CacheMeters {
     /// Bytes of reads served from this rank's own memory.

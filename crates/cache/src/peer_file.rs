@@ -8,7 +8,7 @@ use crate::CacheError;
 use crate::error::read_error;
 use crate::peers::Peers;
 
-/// A file whose bytes are in the ranks' memory.
+/// A file with its bytes in the ranks' memory.
 #[derive(Debug)]
 pub(crate) struct PeerFile {
     pub(crate) peers: Arc<Peers>,

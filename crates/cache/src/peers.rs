@@ -1,9 +1,8 @@
 //! Reads through the ranks' memory.
 //!
 //! A batch of ranges becomes one call of [`Window::get_while`](pelton_comm::Window::get_while): each range is looked
-//! up in the resident data, cut where it passes from one rank's memory to another's, and copied straight into the
-//! reader's buffer. Data that is only in the backend is read at the same time. Nothing is allocated for a range; a
-//! batch takes one list.
+//! up in the resident data, cut at the borders between ranks, and copied straight into the reader's buffer. Data that
+//! is only in the backend is read at the same time. Nothing is allocated for a range; a batch takes one list.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -28,7 +27,7 @@ pub(crate) struct Peers {
     pub(crate) rank: usize,
     pub(crate) space: Arc<Space>,
     pub(crate) counters: Counters,
-    /// For readers of non-resident data; `None` where the resident data never changes.
+    /// For readers of non-resident data; `None` if the resident data never changes.
     of_loads: Option<OfLoads>,
     interrupt: Arc<AtomicBool>,
     /// The data that can be read now. Locked for reading during a batch of gets, so that no window is closed under
@@ -41,7 +40,7 @@ pub(crate) struct Peers {
 #[derive(Debug)]
 pub(crate) struct OfLoads {
     pub(crate) turns: Arc<Turns>,
-    /// Where records of passed loads are read.
+    /// Set if records of passed loads may be read.
     pub(crate) stragglers: Option<Arc<Loads>>,
 }
 
@@ -121,8 +120,8 @@ impl Peers {
         Ok(())
     }
 
-    /// Continues from `filled`, and returns whether everything is read. Non-resident data is read from the backend
-    /// where `from_backend`, otherwise skipped.
+    /// Continues from `filled`, and returns whether everything is read. Non-resident data is read from the backend if
+    /// `from_backend`, otherwise skipped.
     fn read_resident(
         &self,
         span: &FileSpan,

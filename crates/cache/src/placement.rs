@@ -1,4 +1,4 @@
-//! Which rank holds which record, for callers that distribute work.
+//! The rank that holds each record, for callers that distribute work.
 
 use std::sync::Arc;
 
@@ -34,14 +34,14 @@ impl Placement {
         }
     }
 
-    /// The rank that holds the middle byte of a record, and so most of it, while `epoch` reads it; `None` where
-    /// only the backend does, or where the record has no bytes. Panics unless `id` is below the number of records.
+    /// The rank that holds the middle byte of a record, and so most of it, while `epoch` reads it; `None` if only the
+    /// backend does, or if the record has no bytes. Panics unless `id` is below the number of records.
     pub fn holder(&self, epoch: u64, id: u64) -> Option<u32> {
         self.find(epoch, id, &mut None)
     }
 
-    /// [`Placement::holder`] of each of `ids`, appended to `holders`. Cheaper than one by one where records
-    /// are of the same load, as those of a batch are.
+    /// [`Placement::holder`] of each of `ids`, appended to `holders`. Cheaper than one by one if records are of the
+    /// same load, as those of a batch are.
     pub fn holders(&self, epoch: u64, ids: &[u64], holders: &mut Vec<Option<u32>>) {
         let mut last = None;
         holders.extend(ids.iter().map(|&id| self.find(epoch, id, &mut last)));

@@ -24,7 +24,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// The position of byte `at`; `None` where it is not in this window.
+    /// The position of byte `at`; `None` if it is not in this window.
     #[inline]
     pub(crate) fn place(&self, at: u64) -> Option<Place> {
         match self {

@@ -1,12 +1,11 @@
 //! A fixed placement: the space is cut into one run a rank, and each rank holds the first bytes of its run.
 //!
-//! Where memory suffices each rank holds its whole run. Otherwise the rest of every run stays with the
-//! backend: the same part all the time, because nothing does better. Every record is used once an
-//! epoch, so between two uses of one lies the end of an epoch; at that moment at most the fraction f
-//! of the bytes is in memory that memory has room for, and a use in the next epoch is served from
-//! memory only of what was there at that moment or was brought back from the backend since, which is a
-//! read all the same. So no residency, with whatever knowledge of the future, serves more than f of an
-//! epoch's bytes without reading the backend, and a fixed part serves exactly f without moving a byte.
+//! If memory suffices, each rank holds its whole run. Otherwise the rest of every run stays with the backend: the
+//! same part all the time, because no policy does better. Every record is used once an epoch, so an epoch ends
+//! between two uses of a record. At that moment memory holds at most a fraction f of the bytes, its capacity. In the
+//! next epoch memory serves a record only if it was there at that moment or was read from the backend since. So no
+//! policy, even one that knows the future, serves more than f of an epoch's bytes without reading the backend, and a
+//! fixed part serves exactly f without moving a byte.
 //!
 //! Runs are consecutive, not dealt out record by record: loading then is long reads, a lookup is a
 //! search among the ranks, and no table grows with the data.
@@ -15,7 +14,7 @@ use std::ops::Range;
 
 use crate::space::Space;
 
-/// Which rank holds which bytes of the space.
+/// Assigns the bytes of the space to ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Runs {
     /// Start of each rank's run, by rank; the last entry is the end of the space.
@@ -157,7 +156,7 @@ mod tests {
             for (rank, &memory) in memory.iter().enumerate() {
                 let held = runs.held_by(rank);
                 let kept = held.end - held.start;
-                // Where all is held, a share is rounded to a byte and to the backend's unit.
+                // If all is held, a share is rounded to a byte and to the backend's unit.
                 let unit = u64::from(space.files()[0].backend.granularity().offset_bytes);
                 let over = if runs.hold_all() { unit } else { 0 };
                 prop_assert!(kept <= memory + over, "rank {} keeps {} of {}", rank, kept, memory);

@@ -1,7 +1,7 @@
 //! The data as one byte space: the records of all files, one after the other.
 //!
 //! Bytes before the first record of a file and after its last are not in the space, and rare reads of them go to the
-//! backend. So the space has exactly the bytes of the records, which users compare memory with.
+//! backend. So the space has exactly the bytes of the records, the size that users compare with memory.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ pub(crate) struct Space {
     files: Vec<FileSpan>,
     bytes: u64,
     dataset: Dataset,
-    /// Length of every record, where all have the same.
+    /// Length of every record, if all have the same.
     record_bytes: Option<u64>,
 }
 
@@ -120,7 +120,7 @@ impl Space {
         self.first_record_from(at + 1).saturating_sub(1)
     }
 
-    /// The first record that starts at `at` or later; the number of records where there is none.
+    /// The first record that starts at `at` or later; the number of records if there is none.
     pub(crate) fn first_record_from(&self, at: u64) -> u64 {
         let records = self.dataset.records();
         if let Some(bytes) = self.record_bytes {
@@ -138,7 +138,7 @@ impl Space {
         low
     }
 
-    /// The first record that ends after `at`; the number of records where there is none.
+    /// The first record that ends after `at`; the number of records if there is none.
     pub(crate) fn record_over(&self, at: u64) -> u64 {
         let next = self.first_record_from(at);
         // The record before may extend past `at`; empty records extend nowhere.
@@ -174,8 +174,8 @@ impl Space {
         })
     }
 
-    /// The largest offset up to `at` where two direct reads of the backend can meet without reading a byte twice: a
-    /// multiple of the backend's unit in the file, or the start of a file.
+    /// The largest offset up to `at` at which two direct reads of the backend can meet without reading a byte twice:
+    /// a multiple of the backend's unit in the file, or the start of a file.
     pub(crate) fn cut_before(&self, at: u64) -> u64 {
         if at >= self.bytes {
             return self.bytes;

@@ -16,8 +16,9 @@ const LOOK: Duration = Duration::from_millis(20);
 pub(crate) struct Turns {
     state: Mutex<State>,
     changed: Condvar,
-    /// After this time, a reader that waits for a load which waits for this rank's consumer reads for itself: its
-    /// consumer may be waiting for it. That happens only to readers that look further ahead than a load.
+    /// After this time, a reader stops waiting for a load that in turn waits for this rank's consumer, and reads from
+    /// the backend: the consumer may be waiting for this reader. Only readers that look further ahead than a load get
+    /// there.
     patience: Duration,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct Turns {
 struct State {
     /// Loads that were opened for reading so far.
     opened: u64,
-    /// Epoch and position of its order before which the consumer needs nothing any more.
+    /// Epoch and position of its order before which the consumer no longer needs anything.
     wanted: (u64, u64),
     /// The time since which the loader has waited for the consumer.
     idle_since: Option<Instant>,
@@ -35,7 +36,7 @@ struct State {
     failure: Option<Arc<CacheError>>,
 }
 
-/// What a reader does about a non-resident range.
+/// A reader's next action for a non-resident range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// Look again.
@@ -76,7 +77,7 @@ impl Turns {
         self.change(|state| state.opened += 1);
     }
 
-    /// The consumer needs nothing before `position` any more.
+    /// The consumer no longer needs anything before `position`.
     pub(crate) fn want(&self, position: (u64, u64)) {
         self.change(|state| state.wanted = state.wanted.max(position));
     }
@@ -86,12 +87,12 @@ impl Turns {
         self.lock().wanted
     }
 
-    /// Ends the loader where it waits.
+    /// Ends the loader at its next wait.
     pub(crate) fn stop(&self) {
         self.change(|state| state.stop = true);
     }
 
-    /// No more loads come, with the reason where there is one.
+    /// No more loads come; `failure` is the reason, if any.
     pub(crate) fn end(&self, failure: Option<Arc<CacheError>>) {
         self.change(|state| {
             state.ended = true;
@@ -133,7 +134,7 @@ impl Turns {
         }
     }
 
-    /// Waits until the consumer needs nothing before `position`; `false` where it must stop instead.
+    /// Waits until the consumer needs nothing before `position`; `false` if it must stop instead.
     pub(crate) fn wait_for_consumer(
         &self,
         position: (u64, u64),

@@ -117,7 +117,7 @@ fn a_rank_that_fails_at_any_step_ends_all() {
                     }
                     Ok(())
                 };
-                // Others may still be on their way out of `new` when this one fails.
+                // Others may not have returned from `new` yet when this one fails.
                 let result = PeerCache::new(&comm, &dataset, &plan, &options)
                     .and_then(|cache| consume_for_ever(&data, &cache, &plan, each));
                 if let (Err(error), false) = (&result, culprit) {
@@ -223,7 +223,7 @@ fn loading_that_failed_unnoticed_is_told_at_the_end() {
     assert!(result.is_err());
 }
 
-/// A device for each call that reads so many pages a second.
+/// The data on its own device, which reads this many pages a second.
 fn throttled(data: &Data, pages_per_s: f64) -> Dataset {
     let model = DeviceModel {
         sequential_read_iops: pages_per_s,
@@ -318,7 +318,7 @@ fn readers_too_far_ahead_read_for_themselves() {
         cache.finish(&comm)
     });
     for rank in meters.unwrap() {
-        // All but the two loads in memory; or three, where the first gives way meanwhile.
+        // All but the two loads in memory; or three, if the first is dropped meanwhile.
         let share = rank.early_bytes as f64 / data.dataset.bytes() as f64;
         let rest = 1.0 - 2.0 / plan.loads().unwrap() as f64;
         assert!(share < rest + 0.01 && share > rest - 0.15, "{share}");
@@ -333,7 +333,7 @@ fn check_refused(
         let error = make(&comm).expect_err("refused");
         let fits = expected(&error) || matches!(error, CacheError::PeerFailed { .. });
         assert!(fits, "{error}");
-        // All ranks have an error, so all may go on.
+        // All ranks have an error, so all may continue.
         comm.barrier()?;
         Ok::<_, CacheError>(expected(&error))
     });

@@ -101,7 +101,7 @@ fn a_run_goes_on_in_the_middle() {
         .unwrap();
         let read = bytes_read(&backend) - before;
         let position = start.0 * steps + start.1;
-        // What is left, with the rest of the load in which it begins.
+        // The rest of the epoch, with the rest of its first load.
         let left = (2 * steps - position) as f64 / steps as f64 + 1.5 / loads as f64;
         assert!(
             read as f64 <= left * dataset.bytes() as f64,
@@ -139,7 +139,7 @@ fn holders_are_where_records_are_read_from() {
             }
         }
         let meters = cache.finish(&comm)?;
-        // Units of the epoch before may still lie on another rank when they are read.
+        // Units of the epoch before may still be on another rank when they are read.
         assert!(meters.remote_bytes < meters.local_bytes / 10, "{meters:?}");
         Ok::<_, CacheError>(())
     })

@@ -102,9 +102,9 @@ fn holders_are_equal_everywhere_and_hold_the_record() {
         let mut holders = Vec::new();
         let ids: Vec<u64> = (0..230).collect();
         placement.holders(0, &ids, &mut holders);
-        // What this rank holds whole it reads without the others.
+        // This rank reads the records that it holds whole without the others.
         let own = |id: &u64| placement.holder(0, *id) == Some(comm.rank() as u32);
-        // The first and the last may lie in part on its neighbours.
+        // Parts of the first and the last may be on its neighbours.
         let own: Vec<u64> = ids.iter().copied().filter(own).collect();
         data.check(&cache.dataset(), &own[1..own.len() - 1])?;
         assert_eq!(cache.meters().remote_bytes, 0);
@@ -122,7 +122,7 @@ fn holders_are_equal_everywhere_and_hold_the_record() {
     assert!((0..4).all(|rank| count(rank) > 30));
 }
 
-/// Cuts between ranks lie on units of the backend, so that none is read by two.
+/// Cuts between ranks are at units of the backend, so that none is read by two.
 #[test]
 fn each_unit_of_a_device_is_read_once() {
     for ranks in [1, 2, 3, 7] {

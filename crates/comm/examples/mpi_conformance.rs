@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use pelton_comm::conformance::{CASES, FAILURES, check_comm, check_ends};
 use pelton_comm::{Comm, CommError, RankError, Reduction, launched, mpi};
 
-/// How a job ends whose rank failed as it should.
+/// Exit code of a job with a rank that failed as intended.
 const FAILED: i32 = 70;
 
 fn main() {

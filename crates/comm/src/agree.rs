@@ -1,8 +1,8 @@
-//! What must be the same on all ranks before they start: compared by name, so the error names the rank and the
+//! Values that must be the same on all ranks before they start: compared by name, so the error names the rank and the
 //! difference.
 //!
-//! Every job with ranks comes in this way, once for each thing it depends on: its settings, the data, the plan, the
-//! place it begins at, the parameters. The cost is one all-gather of what is named, some hundred bytes a rank.
+//! Every job with ranks makes this check for each of its inputs: settings, data, plan, start and parameters. The cost
+//! is one all-gather of the values, some hundred bytes a rank.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::{Comm, CommError};
 const NAMED: char = '\u{1f}';
 const NEXT: char = '\u{1e}';
 
-/// Named values that every rank must have alike.
+/// Named values that must be equal on all ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Alike(Vec<(String, String)>);
 
@@ -39,7 +39,7 @@ impl Alike {
 }
 
 impl Comm {
-    /// Compares `own` with what all other ranks have. All ranks call it, and get the same answer.
+    /// Compares `own` with the values of all other ranks. All ranks call it, and get the same answer.
     ///
     /// Errors: [`CommError::RanksDiffer`], which names a rank that has other values than most.
     pub fn agree(&self, own: &Alike) -> Result<(), CommError> {
@@ -69,7 +69,7 @@ impl Comm {
                 odd_one(&values).map(|(odd, other)| (name, values[odd], odd, values[other], other))
             });
         let Some((what, found, odd, expected, other)) = differing else {
-            // The same values in another order, which no job has.
+            // The same values in another order, which does not occur.
             return Ok(());
         };
         // No rank ends before all know, or others would hear of its end first.
@@ -84,8 +84,8 @@ impl Comm {
         })
     }
 
-    /// Sends the result of `read` on rank 0 to all; no other rank calls it. All ranks call this. So files that only one
-    /// rank's machine has, such as checkpoints, are known to all.
+    /// Sends the result of `read` on rank 0 to all; no other rank calls it. All ranks call this. So all get files
+    /// that only one rank's machine has, such as checkpoints.
     ///
     /// Errors: those of `read`; a failed rank, as others see an error of rank 0's.
     pub fn from_first<E: From<CommError>>(
@@ -119,8 +119,8 @@ fn by_name(text: &str) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// A rank that has not what most have, and one that has; none where all have the same. Where there are as many of
-/// each, what the lowest rank has counts.
+/// A rank that differs from the most common value, and one that has it; `None` if all are equal. In a tie the value
+/// of the lowest rank counts.
 fn odd_one(values: &[Option<&str>]) -> Option<(usize, usize)> {
     let holders = |value| values.iter().filter(|other| **other == value).count();
     let usual = (0..values.len())

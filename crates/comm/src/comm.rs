@@ -70,7 +70,7 @@ impl Comm {
         self.link().rank()
     }
 
-    /// Ranks there are, at least 1.
+    /// Number of ranks, at least 1.
     pub fn size(&self) -> usize {
         self.link().size()
     }
@@ -92,7 +92,7 @@ impl Comm {
         }
     }
 
-    /// Bytes a second of each rank's modelled link ([`run_ranks_over`](crate::run_ranks_over)); none where messages
+    /// Bytes a second of each rank's modelled link ([`run_ranks_over`](crate::run_ranks_over)); none if messages
     /// travel as fast as they can.
     pub fn modelled_bytes_per_s(&self) -> Option<f64> {
         self.link().modelled_bytes_per_s()
@@ -104,7 +104,7 @@ impl Comm {
         self.link().failure()
     }
 
-    /// Returns when all ranks have come here.
+    /// Returns when all ranks have called it.
     pub fn barrier(&self) -> Result<(), CommError> {
         let operation = Barrier::start(self.link(), self.next_tag())?;
         self.run(Box::new(operation))?;
@@ -147,7 +147,7 @@ impl Comm {
 
     /// Puts `values` of all ranks, equally many, one after the other into `all`.
     ///
-    /// Panics where `all` is not [`Comm::size`] times as long as `values`.
+    /// Panics if `all` is not [`Comm::size`] times as long as `values`.
     pub fn all_gather<T: Pod>(&self, values: &[T], all: &mut [T]) -> Result<(), CommError> {
         assert_eq!(
             all.len(),
@@ -228,7 +228,7 @@ impl Comm {
     /// Reduces `values` over all ranks; rank r gets the `counts[r]` elements after those of the ranks
     /// before it. `counts` are the same everywhere.
     ///
-    /// Panics where `counts` are not one a rank or do not add up to the length of `values`.
+    /// Panics if `counts` are not one a rank or do not add up to the length of `values`.
     pub fn reduce_scatter_ragged<T: Number>(
         &self,
         values: &[T],
@@ -364,8 +364,8 @@ impl Comm {
         Ok(Comm::new(link.expect("a group of all ranks has this one")))
     }
 
-    /// Calls `make` once for all ranks that are threads of one process, on rank 0 first, and returns its result. A rank
-    /// that wants something else than rank 0, as `of` says, makes its own. All ranks call it.
+    /// Calls `make` once for all ranks that are threads of one process, on rank 0 first, and returns its result. A
+    /// rank with another `of` than rank 0 makes its own. All ranks call it.
     ///
     /// Errors: those of `make`; a failed rank.
     pub fn once<T, E>(&self, of: &str, make: impl FnOnce() -> Result<T, E>) -> Result<T, E>

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// Why an operation between ranks failed. Ranks are those of the whole job, also where the operation
-/// ran in a group of a split.
+/// Why an operation between ranks failed. Ranks are those of the whole job, also if the operation ran in a group of a
+/// split.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
@@ -43,7 +43,7 @@ pub enum CommError {
         operation: &'static str,
         /// The rank that noticed.
         rank: usize,
-        /// The rank whose part differs.
+        /// The rank that differs.
         peer: usize,
         /// Bytes expected.
         expected: usize,
@@ -58,16 +58,16 @@ pub enum CommError {
     RanksDiffer {
         /// A rank that differs from most.
         rank: usize,
-        /// What differs: a setting, or what a digest is of.
+        /// The name of the value that differs: a setting, or digested data.
         what: String,
         /// The value on that rank.
         found: String,
-        /// A rank that has what most have.
+        /// A rank with the most common value.
         other: usize,
         /// The expected value.
         expected: String,
     },
-    /// A variable of the environment has a value that cannot be.
+    /// A variable of the environment has an invalid value.
     #[error("{variable} is `{value}`; set it to a number of seconds above 0, or unset it")]
     Setting {
         /// The variable.
@@ -97,7 +97,7 @@ pub enum CommError {
         /// Ranks there are.
         size: usize,
     },
-    /// Memory for a window cannot be had.
+    /// Memory for a window cannot be allocated.
     #[error(
         "rank {rank} cannot allocate a window of {bytes} bytes; use a smaller one or more ranks"
     )]
@@ -114,7 +114,7 @@ pub enum CommError {
     Unreachable {
         /// The rank.
         rank: usize,
-        /// Where it listens.
+        /// Its address.
         address: SocketAddr,
         /// The system's message.
         source: std::io::Error,
@@ -134,7 +134,7 @@ pub enum CommError {
     /// MPI cannot be used as it is installed or started.
     #[error("MPI cannot be used: {reason}")]
     MpiUnusable {
-        /// What is missing, and the remedy.
+        /// The missing part, and the remedy.
         reason: String,
     },
 }
@@ -143,7 +143,7 @@ pub enum CommError {
 /// first; a process of an MPI job speaks for itself.
 #[derive(Debug)]
 pub struct RankError<E> {
-    /// The rank whose error it is.
+    /// The rank that returned the error.
     pub rank: usize,
     /// The error of that rank's job.
     pub source: E,

@@ -1,15 +1,15 @@
-//! Signs of life between processes: how long a rank was not heard of.
+//! Signs of life between processes: how long a rank has been silent.
 //!
 //! Each rank sends one every few seconds from a separate thread, so long computations do not count as silence.
 //! A rank without a heartbeat for a minute has stopped, or its machine or the link to it is down: without this
-//! a wait for it would never end. Only the transports send and hear; threads of one process have no need of it.
+//! a wait for it would never end. Only transports between processes use it; threads of one process do not need it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::CommError;
 
-/// Seconds of silence that end a job, where the user wants other than [`LIMIT`]; the same for all ranks.
+/// Seconds of silence that end a job, to override [`LIMIT`]; the same for all ranks.
 const VARIABLE: &str = "PELTON_HEARTBEAT_SECONDS";
 /// Far longer than a machine swaps or a network finds another path, far shorter than a night.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Signs of life within the limit, at least.
 const BEATS: u32 = 12;
-/// Stands for a rank from which nothing more is awaited.
+/// Marks a rank that is no longer waited for.
 const ENDED: u64 = u64::MAX;
 
 /// The limit that the user set, or a minute.
@@ -75,7 +75,7 @@ impl Heartbeat {
     /// `rank` has said something.
     pub(crate) fn hear(&self, rank: usize) {
         let now = self.now();
-        // Also where it was not to be heard of before the grace is over.
+        // Also if it was not expected to report before the grace period is over.
         let unless_ended = |heard| (heard != ENDED).then_some(now);
         let relaxed = Ordering::Relaxed;
         let _ = self.heard[rank].fetch_update(relaxed, relaxed, unless_ended);
@@ -86,7 +86,7 @@ impl Heartbeat {
         self.heard[rank].store(ENDED, Ordering::Relaxed);
     }
 
-    /// A rank other than `own` that was silent for too long, and in words what that may mean.
+    /// A rank other than `own` that was silent for too long, and a text with the possible causes.
     pub(crate) fn silent(&self, own: usize) -> Option<(usize, String)> {
         self.silent_at(self.now(), own)
     }

@@ -1,12 +1,12 @@
-//! Whether `mpirun` or a like launcher started this process. Other launchers are only recognised: nothing here carries
-//! messages between their processes.
+//! Detects whether `mpirun` or a similar launcher started this process. Other launchers are only recognised: nothing
+//! here carries messages between their processes.
 
 /// Variables with the number of ranks: Open MPI; MPICH and its relatives.
 const SIZE_VARIABLES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
 /// Variables with only the rank of a process: PMIx launchers (`prterun`, `srun --mpi=pmix`), PMI.
 const RANK_VARIABLES: [&str; 2] = ["PMIX_RANK", "PMI_RANK"];
 
-/// What a launcher set for this process.
+/// The variables that a launcher set for this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
     /// Number of ranks it started, if known.
@@ -19,7 +19,7 @@ pub fn launched() -> Option<Launched> {
     launched_by(|name| std::env::var(name).ok())
 }
 
-/// Name and size of another launcher, without MPI, that started several processes of which this is one.
+/// Name and size of another launcher, without MPI, that started this process and others.
 pub fn launched_otherwise() -> Option<(&'static str, usize)> {
     otherwise_by(|name| std::env::var(name).ok())
 }

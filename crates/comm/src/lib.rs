@@ -23,9 +23,9 @@
 //! - *A failing rank ends the job*: the waits of all others end with an error that names it, within
 //!   milliseconds among threads and over TCP, within seconds under MPI. So does a process that is not heard of for a
 //!   minute (`heartbeat.rs`).
-//! - *Ranks begin with the same* ([`Comm::agree`]): data, settings and state are compared before the first step.
+//! - *Ranks start equal* ([`Comm::agree`]): data, settings and state are compared before the first step.
 //!
-//! Only slices of plain numbers travel; nothing here knows what they mean.
+//! Only slices of plain numbers travel; their meaning is up to the caller.
 
 mod error;
 mod number;

@@ -1,9 +1,9 @@
 //! Numbers that ranks reduce, and the order in which they do it.
 //!
-//! Element i of a reduction is combined over the ranks 0, 1, 2 … in that order, by whichever rank
-//! owns it. So the bits of the result depend only on the operands and the number of ranks: not on timing,
-//! transport, or the length of the vector. A reduction tree was rejected
-//! because its shape differs between libraries; it would save no additions, only latency.
+//! Element i of a reduction is combined over the ranks 0, 1, 2 … in that order, by the rank that owns it. So the bits
+//! of the result depend only on the operands and the number of ranks: not on timing, transport, or the length of the
+//! vector. A reduction tree was rejected because its shape differs between libraries; it would save no additions,
+//! only latency.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use bytes::Bytes;
 pub enum Reduction {
     /// The sum; integers wrap around.
     Sum,
-    /// The largest; a NaN of any rank wins, so that it is not lost from sight.
+    /// The largest; a NaN of any rank wins, so that it stays visible.
     Max,
 }
 
@@ -25,7 +25,7 @@ mod sealed {
 
 /// A type that ranks can reduce: `f32`, `f64` and `u64`.
 pub trait Number: Pod + Send + Sync + fmt::Debug + sealed::Sealed {
-    /// Combines what came from lower ranks with the next rank's value.
+    /// Combines the result of lower ranks with the next rank's value.
     #[doc(hidden)]
     fn combine(so_far: Self, next: Self, reduction: Reduction) -> Self;
 }

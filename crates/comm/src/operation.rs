@@ -1,6 +1,6 @@
 //! Collective operations as state machines over messages.
 //!
-//! An operation sends what it can when it starts and continues as messages arrive. Waiting for one operation
+//! An operation sends as much as possible when it starts and continues as messages arrive. Waiting for one operation
 //! advances all running ones, so ranks may wait for them in different orders.
 //! Messages per rank, for n ranks and operands of D bytes:
 //!
@@ -21,13 +21,13 @@ use crate::CommError;
 use crate::number::{Reduce, Reduction};
 use crate::transport::Transport;
 
-/// Largest operand whose all-reduce is one exchange of whole vectors instead of two of shares: below
-/// a page the number of messages counts, not their length.
+/// Largest operand for an all-reduce by one exchange of whole vectors instead of two of shares: below a page the
+/// number of messages counts, not their length.
 const WHOLE_BYTES: usize = 4096;
 
 /// A running operation.
 pub(crate) trait Operation: Send {
-    /// Goes on as far as it can without waiting; the result when it is done.
+    /// Advances as far as possible without waiting; returns the result when done.
     fn advance(&mut self, link: &dyn Transport) -> Result<Option<Vec<Bytes>>, CommError>;
 
     /// Sender and tag of a message that others may await too: the earlier operation gets the earlier
@@ -48,7 +48,7 @@ pub fn share(length: usize, rank: usize, size: usize) -> Range<usize> {
 pub(crate) struct Collect {
     tag: u32,
     name: &'static str,
-    /// Bytes that each message must have; `None` where any length will do.
+    /// Bytes that each message must have; `None` if any length will do.
     expected: Option<Vec<usize>>,
     /// By rank; those not awaited are empty from the start.
     arrived: Vec<Option<Bytes>>,

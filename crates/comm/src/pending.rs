@@ -31,7 +31,7 @@ impl<'c, T: Pod> Pending<'c, T> {
         }
     }
 
-    /// Goes on without waiting; whether the operation is done, be it with an error.
+    /// Advances the operation without waiting; whether it is done, successfully or with an error.
     pub fn test(&self) -> bool {
         self.underway.advance();
         self.underway.is_done(self.ticket)

@@ -29,7 +29,7 @@ use crate::{Comm, CommError, RankError};
 /// assert_eq!(sums.unwrap(), [[6.0, 4.0]; 4]);
 /// ```
 ///
-/// Errors: the first failing rank's; [`CommError::NoSuchRank`] where `ranks` is 0.
+/// Errors: the first failing rank's; [`CommError::NoSuchRank`] if `ranks` is 0.
 pub fn run_ranks<T, E, F>(ranks: usize, job: F) -> Result<Vec<T>, RankError<E>>
 where
     T: Send,
@@ -43,7 +43,7 @@ where
 /// arrives when such a network would have delivered it, without latency, and the receiver waits until then. Windows
 /// are not modelled.
 ///
-/// Errors: as [`run_ranks`]. Panics where the rate is not above 0.
+/// Errors: as [`run_ranks`]. Panics if the rate is not above 0.
 pub fn run_ranks_over<T, E, F>(
     bytes_per_s: Option<f64>,
     ranks: usize,
@@ -88,7 +88,7 @@ where
                 spawned.ok()
             })
             .collect();
-        // A rank's panic is caught where it happens, so a thread always has a result.
+        // A rank's panic is caught in its thread, so a thread always has a result.
         let join = |thread: thread::ScopedJoinHandle<'_, _>| thread.join().ok();
         spawned
             .into_iter()
@@ -169,7 +169,7 @@ mod tests {
         });
         assert_eq!(failed.unwrap_err().rank, 0);
         assert_eq!(Comm::alone().once("", || Ok::<_, CommError>(3)).unwrap(), 3);
-        // Each gets what it asks for.
+        // Each rank gets its own object.
         let parts = run_ranks(4, |comm| {
             let part = comm.rank() % 2;
             comm.once(&part.to_string(), || Ok::<_, CommError>(part))

@@ -1,9 +1,9 @@
 //! The interface of a transport: messages between ranks and access to each other's memory.
 //!
 //! Everything else (collectives, reductions, non-blocking forms) is built on this once, in
-//! `operation.rs`, so that it behaves alike on every transport. MPI's own collectives were rejected:
-//! their lengths are 32-bit counts, the order of their reductions is unspecified, and a rank inside
-//! one cannot hear that another failed. The cost is one copy of a message on its way.
+//! `operation.rs`, so that it behaves the same on every transport. MPI's own collectives were rejected: their lengths
+//! are 32-bit counts, the order of their reductions is unspecified, and a rank inside one cannot hear that another
+//! failed. The cost is one copy of each message.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::CommError;
 /// One range of a read: `buffer.len()` bytes at `offset` of the window of `rank`.
 #[derive(Debug)]
 pub struct Get<'b> {
-    /// The rank that holds the bytes; the reader itself is as good as any other.
+    /// The rank that holds the bytes; may be the reader itself.
     pub rank: usize,
     /// First byte.
     pub offset: u64,
-    /// Where the bytes go.
+    /// The destination.
     pub buffer: &'b mut [u8],
 }
 
@@ -39,14 +39,14 @@ pub(crate) trait Transport: Send {
     /// Sends a message; never waits for the receiver.
     fn send(&self, to: usize, tag: u32, message: Bytes) -> Result<(), CommError>;
 
-    /// The next message from `from` with `tag`, if it is here. Where it is not and cannot come any
-    /// more because a rank failed or ended, that is the error.
+    /// The next message from `from` with `tag`, if it is here; an error if it cannot come any more because a rank
+    /// failed or ended.
     fn try_receive(&self, from: usize, tag: u32) -> Result<Option<Bytes>, CommError>;
 
     /// Bytes sent to other ranks so far.
     fn sent_bytes(&self) -> u64;
 
-    /// Bytes a second of the modelled network, where there is one.
+    /// Bytes a second of the modelled network, if there is one.
     fn modelled_bytes_per_s(&self) -> Option<f64> {
         None
     }
@@ -66,7 +66,7 @@ pub(crate) trait Transport: Send {
     /// Shows something to the ranks that are threads of this process.
     fn show(&self, _something: Option<Arc<dyn Any + Send + Sync>>) {}
 
-    /// What one of them shows.
+    /// The object that one of them shows.
     fn shown(&self) -> Option<Arc<dyn Any + Send + Sync>> {
         None
     }
@@ -79,7 +79,7 @@ pub(crate) trait Transport: Send {
 pub(crate) struct Group {
     /// The same for all members, different between the groups of one split.
     pub(crate) number: usize,
-    /// Which split of its communicator made it.
+    /// The number of the split, of its communicator, that made it.
     pub(crate) sequence: u64,
     /// Ranks of the communicator that was split, in the order of their new ranks.
     pub(crate) members: Vec<usize>,
@@ -89,9 +89,9 @@ pub(crate) struct Group {
 pub(crate) type GatherMessages<'a> = &'a mut dyn FnMut(Bytes) -> Result<Vec<Bytes>, CommError>;
 
 /// One rank's side of a window. Shared and unshared in turn; `get` is called only between `share`
-/// and `unshare`, and with ranges that lie inside the windows.
+/// and `unshare`, and with ranges inside the windows.
 pub(crate) trait Memory: Send + Sync {
-    /// What this rank holds.
+    /// This rank's bytes.
     fn local(&self) -> &[u8];
 
     /// The same, to be written. Called only while unshared.
@@ -103,8 +103,8 @@ pub(crate) trait Memory: Send + Sync {
     /// Ends all reads; afterwards no other rank reads this memory.
     fn unshare(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError>;
 
-    /// Reads `gets`, running `work` meanwhile where the transport can. All reads are done when it
-    /// returns, also where `work` panics.
+    /// Reads `gets`, running `work` meanwhile if the transport can. All reads are done when it returns, also if
+    /// `work` panics.
     fn get(&self, gets: &mut [Get<'_>], work: &mut dyn FnMut()) -> Result<(), CommError>;
 
     /// Gives the memory back. All ranks call it.
@@ -116,7 +116,7 @@ pub(crate) fn zeroed(rank: usize, bytes: usize) -> Result<BytesMut, CommError> {
     let mut memory: Vec<u8> = Vec::new();
     let reserved = memory.try_reserve_exact(bytes);
     reserved.map_err(|_| CommError::WindowMemory { rank, bytes })?;
-    // Freed at once: whether so much can be had was the question, and zeroed pages come untouched.
+    // Freed at once: this only tests whether the memory is available, and zeroed pages are untouched.
     drop(memory);
     Ok(BytesMut::zeroed(bytes))
 }

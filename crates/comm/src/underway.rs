@@ -66,7 +66,7 @@ impl Underway {
 
     /// Advances every running operation, in the order of their start.
     pub(crate) fn advance(&self) {
-        // Routes on which an earlier reception waits: what arrives there meanwhile is not for later ones.
+        // Routes on which an earlier reception waits: messages that arrive there are not for later ones.
         let mut taken = Vec::new();
         self.active.borrow_mut().retain(|_, entry| {
             let Active::Running {

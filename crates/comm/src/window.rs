@@ -3,7 +3,7 @@
 //! A window is either being filled by its owner ([`FillWindow`]) or read by all ([`Window`]); only the
 //! collective calls [`FillWindow::share`] and [`Window::refill`] lead from one to the other. So reads have no
 //! races: no byte is written while another rank may read it. Locks around each read,
-//! MPI's other way, were rejected; data is read far more often than it is replaced.
+//! MPI's alternative, were rejected; data is read far more often than it is replaced.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use crate::{Comm, CommError};
 impl Comm {
     /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.
     pub fn allocate(&self, bytes: usize) -> Result<FillWindow, CommError> {
-        // Agreed before the memory is allocated, so no rank is left alone in a waiting call.
+        // Exchanged before the memory is allocated, so no rank is left alone in a waiting call.
         let told = self.all_gather_ragged(&[bytes as u64])?;
         let memory = self.allocate_memory(bytes)?;
         Ok(FillWindow {
@@ -30,7 +30,7 @@ pub struct FillWindow {
 }
 
 impl FillWindow {
-    /// This rank's memory; zeros at first, later what it was last filled with.
+    /// This rank's memory; zeros at first, later its last contents.
     pub fn local(&mut self) -> &mut [u8] {
         self.memory.local_mut()
     }
@@ -51,8 +51,8 @@ impl FillWindow {
         })
     }
 
-    /// Gives the memory back. All ranks call it; a window that is dropped instead keeps its memory until
-    /// the job ends where the transport is MPI.
+    /// Gives the memory back. All ranks call it; with MPI, a window that is dropped instead keeps its memory until
+    /// the job ends.
     pub fn free(self, comm: &Comm) -> Result<(), CommError> {
         comm.barrier()?;
         self.memory.free()
@@ -78,14 +78,13 @@ impl Window {
     /// other rank takes part.
     ///
     /// Errors: [`CommError::OutOfWindow`] and [`CommError::NoSuchRank`] before anything is read,
-    /// [`CommError::RankFailed`] where a rank is known to have failed; the buffers are then
-    /// unspecified.
+    /// [`CommError::RankFailed`] if a rank is known to have failed; the buffers are then unspecified.
     pub fn get(&self, gets: &mut [Get<'_>]) -> Result<(), CommError> {
         self.get_while(gets, || ())
     }
 
-    /// Reads all ranges while `work` runs and returns what it returned. This is how reads overlap with
-    /// computing: the buffers stay lent until all reads are done, also where `work` panics.
+    /// Reads all ranges while `work` runs and returns its result. This is how reads overlap with computing: the
+    /// buffers stay lent until all reads are done, also if `work` panics.
     pub fn get_while<R>(
         &self,
         gets: &mut [Get<'_>],

@@ -60,7 +60,7 @@ fn a_failing_rank_is_named_and_soon() {
     }
 }
 
-/// The first failure counts, also where ranks fail at the same time or because of each other.
+/// The first failure counts, also if ranks fail at the same time or because of each other.
 #[test]
 fn the_error_is_that_of_the_first_that_failed() {
     for _ in 0..50 {
@@ -95,7 +95,7 @@ fn a_rank_that_ends_early_is_named() {
     assert!(expected, "{error}");
 }
 
-/// What a rank sent before it ended still arrives.
+/// Messages sent before a rank ended still arrive.
 #[test]
 fn messages_outlive_their_sender() {
     let values = run_ranks(2, |comm: Comm| {

@@ -1,4 +1,4 @@
-//! The conformance suite over connections. The ranks are threads here; what they hold is their own.
+//! The conformance suite over connections. The ranks are threads here, but share no memory.
 
 #![cfg(not(loom))]
 
@@ -89,7 +89,7 @@ fn a_failing_rank_is_named_and_soon() {
     }
 }
 
-/// What a rank sent before it ended arrives, and then its end.
+/// Messages sent before a rank ended arrive, and then its end.
 #[test]
 fn messages_outlive_their_sender() {
     let results = connected(2, |comm, _| {
@@ -107,7 +107,7 @@ fn messages_outlive_their_sender() {
     assert!(error.starts_with("rank 1 ended while rank 0"), "{error}");
 }
 
-/// Another thread can end a wait that nobody else would.
+/// Another thread can end a wait that would never end.
 #[test]
 fn a_wait_can_be_ended_from_outside() {
     let results = connected(3, |comm, job| {
@@ -128,7 +128,7 @@ fn a_wait_can_be_ended_from_outside() {
     }
 }
 
-/// Who does not know the token is sent away, whatever it sends, and the ranks connect all the same.
+/// A peer without the token is sent away, whatever it sends, and the ranks connect all the same.
 #[test]
 fn strangers_are_sent_away() {
     let (mut listeners, addresses) = listeners(2);
@@ -161,8 +161,8 @@ fn a_rank_that_does_not_come_is_named() {
     assert!(error.to_string().starts_with(&expected), "{error}");
 }
 
-/// Carries bytes between two ranks until it is told to swallow them: then both connections stay open and silent, as
-/// with a stopped process or a link that is down.
+/// Carries bytes between two ranks until `silent` is set, then swallows them: both connections stay open and silent,
+/// as with a stopped process or a link that is down.
 fn carry(from: TcpStream, to: TcpStream, silent: &'static AtomicBool) {
     thread::spawn(move || {
         let (mut from, mut to) = (from, to);
@@ -188,8 +188,8 @@ fn through_a_link(to: SocketAddr, silent: &'static AtomicBool) -> SocketAddr {
     address
 }
 
-/// A rank that is silent although its connection stands is a failed one, on both sides; one that computes for longer
-/// than the limit is not.
+/// A rank that is silent on an open connection has failed, for both sides; one that computes for longer than the
+/// limit is not.
 #[test]
 fn a_silent_rank_is_named_and_a_busy_one_is_not() {
     static SILENT: AtomicBool = AtomicBool::new(false);

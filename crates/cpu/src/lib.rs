@@ -2,8 +2,7 @@
 //!
 //! A loop is written once, as a [`Kernel`]; [`run`] calls the version of it that was compiled for a level. Loops of
 //! intrinsics ask [`Simd::current`]. Nothing else asks the processor, so that the environment variable `PELTON_CPU`
-//! (`portable` or `avx2`) limits every loop there is, as tests of plain paths and comparisons with older processors
-//! need it.
+//! (`portable` or `avx2`) limits every loop; tests of plain paths and comparisons with older processors need that.
 //!
 //! ```
 //! use pelton_cpu::{Kernel, Simd, run};
@@ -91,7 +90,7 @@ impl Simd {
         levels.filter(|level| level.is_available()).collect()
     }
 
-    /// The level in use, AVX2 at most: for loops that wider registers do not make faster.
+    /// The level in use, AVX2 at most: for loops that do not gain from wider registers.
     #[inline]
     pub fn current_to_avx2() -> Simd {
         #[cfg(target_arch = "x86_64")]
@@ -100,7 +99,7 @@ impl Simd {
         Simd::current()
     }
 
-    /// The level in use: the best of this processor, or less where `PELTON_CPU` says so.
+    /// The level in use: the best of this processor, or less if `PELTON_CPU` says so.
     #[inline]
     pub fn current() -> Simd {
         static CURRENT: OnceLock<Simd> = OnceLock::new();
@@ -115,7 +114,7 @@ impl Simd {
 
 /// The limit that `PELTON_CPU` sets.
 ///
-/// Errors: a value that is none of those it may have, in a sentence.
+/// Errors: an invalid value, in a sentence.
 pub fn limit() -> Result<Option<Simd>, String> {
     let value = std::env::var_os(VARIABLE).unwrap_or_default();
     limit_of(&value.to_string_lossy())
@@ -135,7 +134,7 @@ fn limit_of(value: &str) -> Result<Option<Simd>, String> {
 
 /// A loop that is compiled for each level; `run` must be `#[inline(always)]`, and so must what it calls.
 pub trait Kernel {
-    /// What it returns.
+    /// The result.
     type Output;
     /// The loop.
     fn run(self) -> Self::Output;
@@ -143,7 +142,7 @@ pub trait Kernel {
 
 /// Runs the version of a loop that was compiled for `level`.
 ///
-/// Panics where this processor lacks the level.
+/// Panics if this processor lacks the level.
 #[inline]
 pub fn run<K: Kernel>(level: Simd, kernel: K) -> K::Output {
     match level {

@@ -80,7 +80,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             tokens.first()
         );
     }
-    // Written aside first: a state that is half written is none.
+    // Written to a temporary file first: a half-written state is unusable.
     let aside = state.with_extension("part");
     fs::write(&aside, loader.state().to_json())?;
     fs::rename(aside, state)?;

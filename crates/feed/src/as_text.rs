@@ -1,4 +1,4 @@
-//! A value of a configuration that is written and read as its text.
+//! Serialises a configuration value as its text.
 
 use std::fmt::Display;
 use std::str::FromStr;

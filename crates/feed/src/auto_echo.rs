@@ -1,6 +1,6 @@
 //! Repeats while waiting: if no fresh batch is ready, a batch of recent examples is returned
 //! instead, so that the echo factor follows t_up/t_down moment by moment (data echoing: Choi et al.,
-//! arXiv 1907.05550; the factor there is fixed beforehand).
+//! arXiv 1907.05550, with a factor fixed beforehand).
 //!
 //! Repeats are drawn from the last `window` fresh examples in rounds: each round is a random order of all of
 //! them, so that an example waits for all others before it comes again. Examples of the last two fresh batches
@@ -74,8 +74,8 @@ impl Repeats {
         }
     }
 
-    /// A batch of repeats in progress or ready, started now if there was none; `None` where there is nothing to
-    /// repeat yet, or enough was repeated.
+    /// A batch of repeats in progress or ready, started now if there was none; `None` if there is nothing to repeat
+    /// yet, or enough was repeated.
     pub fn prepare(
         &mut self,
         shared: &Arc<Shared>,

@@ -1,4 +1,4 @@
-//! The bad records that were met, and how many there may be.
+//! The bad records found so far, and their limit.
 
 use std::collections::HashSet;
 
@@ -7,12 +7,12 @@ use pelton_fetch::FetchError;
 use crate::building::BadExample;
 use crate::options::BadExamples;
 
-/// The bad records that were met. Every epoch and every repeat meets the same ones; each counts once.
+/// The bad records found so far. Every epoch and every repeat finds the same ones; each counts once.
 #[derive(Debug, Default)]
 pub(crate) struct BadSeen(HashSet<u64>);
 
 impl BadSeen {
-    /// Adds what a batch met.
+    /// Adds a batch's bad records.
     ///
     /// Errors: more records than the policy allows.
     pub fn add(&mut self, bad: &[BadExample], policy: BadExamples) -> Result<(), FetchError> {

@@ -20,11 +20,11 @@ const MOST_SMALL_BATCHES: u64 = 64;
 const LEAST_ROOM: u64 = 2;
 /// Share of the memory that the feed is given: rows taken from it keep their pane alive.
 const FEED_SHARE: f64 = 0.6;
-/// Bytes next to a held record: its entry in the table of held examples.
+/// Bytes of a held record's entry in the table of held examples.
 const HELD_ENTRY: u64 = 160;
 /// Records that each reading thread can ask for together: with two threads, a device's queue of 64.
 const RECORDS_IN_FLIGHT: u64 = 32;
-/// Bytes of a fetch that holds hardly more than read buffers.
+/// Bytes of a fetch that holds little more than read buffers.
 const READ_BUFFERS: f64 = (1 << 20) as f64;
 /// Bytes of a step's plan for each of its records, while it waits to be read.
 const PLANNED_BYTES: u64 = 64;
@@ -42,7 +42,7 @@ pub(crate) struct Division {
     pub feed_bytes: u64,
     /// Bytes for files that stay in memory, if there is no feed.
     pub resident_bytes: u64,
-    /// Records that the fetch is ahead at most.
+    /// Most records that the fetch is ahead.
     pub look_ahead: Option<u64>,
     /// How the records of a step are spread over the files.
     pub spread: Spread,
@@ -69,8 +69,8 @@ pub(crate) struct Case<'a> {
 impl Case<'_> {
     /// Divides the memory.
     ///
-    /// Errors: a budget that does not hold what is needed, with one that does, and the window of the echo that fits
-    /// into the one given.
+    /// Errors: too small a budget; the error names one that suffices, and the window of the echo that fits the given
+    /// one.
     pub fn divide(&self) -> Result<Division, FetchError> {
         let budget = self.options.memory_bytes;
         let what = match self.attempt(budget, None) {
@@ -105,7 +105,8 @@ impl Case<'_> {
         }
     }
 
-    /// The largest window that would fit, as a setting. The order of the plan depends on it, so none is taken unasked.
+    /// The largest window that would fit, as a setting. The order of the plan depends on it, so it is never changed
+    /// silently.
     fn smaller_window(&self) -> String {
         let (stream, options) = (self.stream, self.options);
         if options.auto_echo.is_some() {
@@ -139,8 +140,8 @@ impl Case<'_> {
         (rank_batch, rank_batch * (sample + record))
     }
 
-    /// Divides `memory` bytes, or as they would be with another window of the echo. An error of a budget says what
-    /// does not fit, not what would.
+    /// Divides `memory` bytes, optionally with another window of the echo. The error does not name a budget that
+    /// would fit.
     fn attempt(&self, memory: u64, window: Option<u32>) -> Result<Division, FetchError> {
         let held_examples = self.most_held(window);
         let (stream, options) = (self.stream, self.options);
@@ -172,7 +173,7 @@ impl Case<'_> {
         }
         let more = (left / 4 / batch.max(1)).min(most_room - LEAST_ROOM);
         let left = left - more * batch;
-        // Where nothing is done once for all repeats, records are all that is held.
+        // If no stage runs once for all repeats, only records are held.
         let holds_samples = !held_is_batches && self.stages.once(options.echo_point) > 0;
         let samples_bytes = if held_examples > 0 && holds_samples {
             left / 2
@@ -232,7 +233,7 @@ fn most_room(batch_bytes: u64) -> u64 {
 }
 
 impl Division {
-    /// How the feed reads that has its part of the memory.
+    /// The options of the feed, with its part of the memory.
     pub fn feed_options(&self, options: &LoaderOptions) -> FetchOptions {
         FetchOptions {
             access: options.access,
@@ -255,7 +256,7 @@ fn mean_record(dataset: &Dataset) -> u64 {
     pelton_fetch::pane_row_bytes(dataset)
 }
 
-/// Bytes of a sample in its batch: known, or what the stages make of the record's length.
+/// Bytes of a sample in its batch: known, or estimated by the stages from the record's length.
 fn sample_bytes(stages: &Stages, fields: &KnownFields, record: u64) -> u64 {
     match fields.bytes() {
         (bytes, true) => bytes,

@@ -13,16 +13,16 @@ use pelton_plan::Place;
 use crate::held_sample::HeldSample;
 use crate::sample::Sample;
 
-/// Where a thread finds an example.
+/// The source of an example's bytes.
 #[derive(Debug)]
 pub(crate) enum SampleSource {
     /// A row of the batch's own rows.
     Row(u32),
-    /// HeldSample since it first came out, or from now on.
+    /// A held sample, since its first appearance or from now on.
     Held(Arc<HeldSample>),
-    /// In the files, from where it is read to its place.
+    /// In the files; it is read straight into its slot.
     InPlace,
-    /// It could not be read; file, place and reason in one sentence.
+    /// It could not be read; file, offset and reason in one sentence.
     Missing(String),
 }
 
@@ -33,9 +33,9 @@ pub(crate) struct Example {
     pub position: u64,
     pub label: u32,
     pub copy: u32,
-    /// Key of what is random about it.
+    /// Key of its randomness.
     pub key: u64,
-    /// Packing: the elements of the sample that are put here, where these are not all.
+    /// Packing: the elements of the sample that are put here, if not all.
     pub piece: Option<Range<usize>>,
     pub source: SampleSource,
 }
@@ -47,7 +47,7 @@ impl Example {
     }
 }
 
-/// A field whose samples all have one shape.
+/// A field with samples of one shape.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FixedField {
     pub name: Arc<str>,
@@ -60,7 +60,7 @@ pub(crate) struct FixedField {
 /// The slots of samples in the batch, as far as known before they are made.
 #[derive(Clone, Debug)]
 pub(crate) enum Places {
-    /// These fields have slots; whether there are `others`, whose samples are collated at the end.
+    /// These fields have slots; `others`: whether there are more fields, collated at the end.
     Fixed {
         fields: Arc<[FixedField]>,
         others: bool,
@@ -70,7 +70,7 @@ pub(crate) enum Places {
 }
 
 impl Places {
-    /// Nothing is known.
+    /// No slot is known.
     pub fn none() -> Places {
         Places::Fixed {
             fields: Arc::new([]),
@@ -83,7 +83,7 @@ impl Places {
         matches!(self, Places::Fixed { others: true, .. })
     }
 
-    /// Fields that have places.
+    /// Fields with slots.
     pub fn len(&self) -> usize {
         match self {
             Places::Fixed { fields, .. } => fields.len(),
@@ -108,7 +108,7 @@ impl Places {
         }
     }
 
-    /// Bytes of one sample in all its places.
+    /// Bytes of one sample in all its slots.
     pub fn bytes_of(&self, example: usize) -> usize {
         let bytes = |field| self.range(field, &(example..example + 1)).len();
         (0..self.len()).map(bytes).sum()
@@ -118,13 +118,13 @@ impl Places {
 /// The samples of a thread's part of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Piece {
-    /// What it wrote of each field with places.
+    /// The bytes of each field with slots.
     pub places: Vec<BytesMut>,
-    /// Its examples' other fields, where there are others.
+    /// Its examples' other fields, if there are others.
     pub samples: Vec<Option<Sample<'static>>>,
 }
 
-/// The step that a batch is of.
+/// The step of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct BatchHeader {
     pub place: Place,
@@ -142,7 +142,7 @@ pub(crate) struct BatchHeader {
     pub batch_copy: u32,
     /// Positions of the epoch's order before this were drawn by now.
     pub drawn: u64,
-    /// The batch is that one again, which the consumer's side has kept.
+    /// The batch repeats that one, which the consumer's side has kept.
     pub is_repeat: bool,
 }
 
@@ -151,7 +151,7 @@ pub(crate) struct BatchHeader {
 pub struct BadExample {
     /// Record id.
     pub id: u64,
-    /// File, place and reason in one sentence.
+    /// File, offset and reason in one sentence.
     pub problem: String,
 }
 
@@ -174,7 +174,7 @@ pub(crate) struct Made {
     pub held: Vec<HeldExample>,
 }
 
-/// The parts of a batch in order, and what failed, by example.
+/// The parts of a batch in order, and the failures by example.
 pub(crate) type Parts = (Vec<Piece>, Vec<(usize, String)>);
 
 /// A batch while it is made.
@@ -190,11 +190,11 @@ pub(crate) struct Building {
     failures: Mutex<Vec<(usize, String)>>,
     /// The error of the batch, and its example.
     fatal: Mutex<Option<(usize, FeedError)>>,
-    /// Classes of examples read in place, which are known when they have been read.
+    /// Classes of examples that the threads read themselves, set after the read.
     classes: Vec<AtomicU32>,
     /// Of its records, each once.
     content: Mutex<ContentSum>,
-    /// The places of the parts' samples, from when the first part is begun.
+    /// The slots of the parts' samples, from the start of the first part on.
     memory: Mutex<Option<Vec<Vec<BytesMut>>>>,
     remaining: AtomicUsize,
     made: Mutex<Option<Result<Made, FeedError>>>,
@@ -247,8 +247,8 @@ impl Building {
             .map(move |part| (part, part * chunk..((part + 1) * chunk).min(examples)))
     }
 
-    /// Where the samples of a part go, field by field. The batch's memory is taken from `pool` when its first part is
-    /// begun, so that no more is in use than batches are worked on or ready.
+    /// The memory for the samples of a part, field by field. The batch's memory is taken from `pool` when its first
+    /// part is begun, so that only batches in progress or ready use memory.
     pub fn take_memory(&self, part: usize, pool: &Pool) -> Vec<BytesMut> {
         let mut memory = lock(&self.memory);
         let memory = memory.get_or_insert_with(|| self.divided(pool));
@@ -287,7 +287,7 @@ impl Building {
         lock(&self.fatal).take().map(|(_, error)| error)
     }
 
-    /// Sets the class of an example that was read in place.
+    /// Sets the class of an example that a thread read itself.
     pub fn set_class(&self, example: usize, class: u32) {
         self.classes[example].store(class, Ordering::Relaxed);
     }
@@ -305,12 +305,12 @@ impl Building {
         *lock(&self.content) += content;
     }
 
-    /// What its records said, once it is made.
+    /// Checksum of its records, once it is made.
     pub fn content(&self) -> ContentSum {
         *lock(&self.content)
     }
 
-    /// Completes a part; true for the last one, whose thread collates the batch.
+    /// Completes a part; true for the last one: its thread collates the batch.
     pub fn hand_in(&self, part: usize, piece: Piece) -> bool {
         lock(&self.pieces)[part] = Some(piece);
         self.remaining.fetch_sub(1, Ordering::AcqRel) == 1
@@ -321,7 +321,7 @@ impl Building {
         self.remaining.load(Ordering::Acquire) == 0
     }
 
-    /// The parts in order and what failed, by example; for the thread that handed in the last.
+    /// The parts in order and the failures by example; for the thread that handed in the last.
     pub fn take_parts(&self) -> Parts {
         let pieces = std::mem::take(&mut *lock(&self.pieces));
         let mut failures = std::mem::take(&mut *lock(&self.failures));

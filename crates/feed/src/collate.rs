@@ -14,7 +14,7 @@ use crate::sample::{Sample, Value};
 use crate::shared::Shared;
 use crate::stages::{LengthsOf, TARGET_TOKENS, is_box, is_picture};
 
-/// Which samples of the batch become which of its examples.
+/// Maps the samples of a batch to its examples.
 struct Kept {
     /// For each example of the batch: its sample, and the example that the sample belongs to.
     from: Vec<usize>,
@@ -117,7 +117,7 @@ fn made(building: &Building, kept: Kept, fields: Fields) -> Made {
     }
 }
 
-/// Decides what takes the places of examples that failed.
+/// Decides how to fill the slots of examples that failed.
 fn keep(
     shared: &Shared,
     building: &Building,
@@ -175,7 +175,7 @@ fn keep(
     })
 }
 
-/// Moves samples together where some were left out or replaced.
+/// Moves samples together if some were left out or replaced.
 fn compact(mut whole: BytesMut, from: &[usize], place: impl Fn(usize) -> Range<usize>) -> BytesMut {
     if from.iter().enumerate().all(|(to, &i)| to == i) {
         let end = from.last().map_or(0, |&i| place(i).end);
@@ -201,7 +201,7 @@ struct View<'a> {
 }
 
 impl View<'_> {
-    /// Writes its elements to their place.
+    /// Writes its elements to their slot.
     fn write(&self, planar: bool, place: &mut [u8]) {
         let written = match self.value {
             Value::Pixels(_) => self.value.write(planar, place),
@@ -226,7 +226,7 @@ fn is_empty(value: &Value<'_>) -> bool {
     is_numbers(value) && value.bytes().is_empty()
 }
 
-/// Fills padding with an element; with zeros where there is none.
+/// Fills padding with an element; with zeros if `element` is empty.
 fn pad_with(element: &[u8], padding: &mut [u8]) {
     match element {
         [] => padding.fill(0),
@@ -263,7 +263,7 @@ impl PutTogether<'_> {
             .chain(self.shared.fixed.iter().map(|field| &*field.name))
             .collect();
         self.shared.stages.collation.check(&names)?;
-        // The lengths of packed fields, which are those of the first of these.
+        // The lengths of packed fields; the first one determines them.
         let mut lengths: Option<(&str, Vec<usize>)> = None;
         for (name, of_first) in first.iter() {
             // Arrays without elements take the type of others.
@@ -370,7 +370,7 @@ impl PutTogether<'_> {
             let piece = 0..elements;
             return Ok(View { value, piece, dims });
         };
-        // One of the pieces that a sample longer than a packed row is put out in.
+        // One of the pieces of a sample longer than a packed row.
         if piece.end > elements {
             let problem = format!(
                 "has the shape {dims:?}, but elements {} to {} of it are to be packed",
@@ -385,7 +385,7 @@ impl PutTogether<'_> {
         })
     }
 
-    /// A field whose samples are padded to `length`, where there are buckets.
+    /// A field with samples padded to `length`, if there are buckets.
     fn field(
         &self,
         name: &str,

@@ -11,14 +11,13 @@ use crate::error::FeedError;
 /// How the samples of a batch are collated, field by field.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Collate {
-    /// `stack` for augmented pictures and where every sample has one shape by construction; `pad` for
-    /// tokens; otherwise `ragged`.
+    /// `stack` for augmented pictures and samples of one shape by construction; `pad` for tokens; otherwise `ragged`.
     #[default]
     Auto,
     /// One after another; they must have one shape.
     Stack,
-    /// Along the first dimension to one length: that of the bucket where there are buckets, otherwise the
-    /// longest of the batch.
+    /// Along the first dimension to one length: that of the bucket if there are buckets, otherwise the longest of the
+    /// batch.
     Pad,
     /// One after another with offsets.
     Ragged,
@@ -67,7 +66,7 @@ pub struct Collation {
 pub(crate) struct Rule {
     /// The layout.
     pub how: Collate,
-    /// What samples are padded with.
+    /// The padding value.
     pub fill: f64,
 }
 
@@ -99,7 +98,7 @@ impl Collation {
         }
     }
 
-    /// What a field of this type is padded with, as the bytes of an element; none for zeros.
+    /// The padding of a field of this type, as the bytes of an element; empty for zeros.
     pub(crate) fn fill(&self, name: &str, dtype: DType) -> Result<Vec<u8>, FeedError> {
         let fill = self.of(name).fill;
         if fill == 0.0 {
@@ -117,13 +116,13 @@ impl Collation {
         self.fields.is_empty() && matches!(self.all.how, Collate::Auto | Collate::Ragged)
     }
 
-    /// The length that samples are padded to where the longest has `length` elements.
+    /// The length that samples are padded to if the longest has `length` elements.
     pub(crate) fn padded(&self, length: usize) -> usize {
         length.next_multiple_of(self.multiple.max(1))
     }
 }
 
-/// The bytes of a number as an element of this type; `None` where the type does not have it.
+/// The bytes of a number as an element of this type; `None` if the type cannot represent it.
 fn element(dtype: DType, number: f64) -> Option<Vec<u8>> {
     macro_rules! whole {
         ($kind:ty) => {{

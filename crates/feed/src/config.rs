@@ -15,6 +15,8 @@ use crate::as_text;
 use crate::collation::Collation;
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
+use crate::settings;
+use crate::settings::{list, path, some, some_list, value, on};
 use crate::stages::{DecodeImages, Exif};
 
 settings! {
@@ -23,38 +25,38 @@ settings! {
     #[serde(deny_unknown_fields, default)]
     pub struct PipelineConfig: "Stages" {
         #[serde(with = "as_text")]
-        decode: DecodeSetting = DecodeSetting::None, flag(One, value, and DecodeSetting::HELP), "";
+        decode: DecodeSetting = DecodeSetting::None, flag(One, value, help DecodeSetting::HELP), "How records become samples";
         #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
         vocabulary: Option<PathBuf> = None, flag(One, path, of "FILE", needs "decode"),
             "Vocabulary for decode words, as written by `pelton vocabulary` (default: the words of the data, counted once and kept in the cache folder)";
         #[serde(with = "as_text")]
-        exif: Exif = Exif::Ignore, flag(One, value, and PipelineConfig::EXIF_HELP), "";
+        exif: Exif = Exif::Ignore, flag(One, value, help PipelineConfig::EXIF_HELP), "How to treat the orientations of pictures";
         #[serde(skip_serializing_if = "Option::is_none")]
         max_megapixels: Option<u64> = None, flag(One, some, of "MILLIONS"),
             "Largest picture in megapixels; larger ones are bad records (default: 100)";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        augment: Option<Pipeline> = None, flag(One, some, and PipelineConfig::AUGMENT_HELP), "";
+        augment: Option<Pipeline> = None, flag(One, some, help PipelineConfig::AUGMENT_HELP), "Augmentation of pictures";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        echo: Option<EchoSetting> = None, flag(One, some, and EchoSetting::HELP), "";
+        echo: Option<EchoSetting> = None, flag(One, some, help EchoSetting::HELP), "Repeats";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        buckets: Option<BucketPolicy> = None, flag(One, some, and PipelineConfig::BUCKETS_HELP), "";
+        buckets: Option<BucketPolicy> = None, flag(One, some, help PipelineConfig::BUCKETS_HELP), "How examples are batched by length";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        lengths: Option<LengthSetting> = None, flag(One, some, of "WHERE", and LengthSetting::HELP), "";
+        lengths: Option<LengthSetting> = None, flag(One, some, of "WHERE", help LengthSetting::HELP), "The source of lengths, if not the bytes or tokens of records";
         #[serde(with = "as_text")]
-        collate: Collation = Collation::default(), flag(One, value, and PipelineConfig::COLLATE_HELP), "";
+        collate: Collation = Collation::default(), flag(One, value, help PipelineConfig::COLLATE_HELP), "How samples are collated";
         #[serde(with = "as_text")]
-        last: Last = Last::default(), flag(One, value, of "even|short|drop", and PipelineConfig::LAST_HELP), "";
+        last: Last = Last::default(), flag(One, value, of "even|short|drop", help PipelineConfig::LAST_HELP), "What becomes of examples that fill no batch";
         planar: bool = false, flag(Switch, on), "Output pictures with channels first";
         #[serde(skip_serializing_if = "Option::is_none")]
         mix: Option<Vec<f64>> = None, flag(Commas, some_list, of "SHARE"),
             "Shares of the files in a mixture, such as 0.7,0.3, in the order of the files";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        sample: Option<SampleSetting> = None, flag(One, some, of "WHICH", and SampleSetting::HELP), "";
+        sample: Option<SampleSetting> = None, flag(One, some, of "WHICH", help SampleSetting::HELP), "The records of an epoch, if not each of them once";
         #[serde(skip_serializing_if = "Option::is_none")]
         epoch_examples: Option<u64> = None, flag(One, some, of "N"),
             "Examples of an epoch of mix, or of sample balanced or weights (default: as many as there are records)";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        keep_lengths: Option<LengthRange> = None, flag(One, some, of "FROM..TO", and LengthRange::HELP), "";
+        keep_lengths: Option<LengthRange> = None, flag(One, some, of "FROM..TO", help LengthRange::HELP), "Lengths of records that are kept, in tokens if text is decoded, otherwise in bytes";
         keep_classes: Vec<ClassName> = Vec::new(), flag(Commas, list, of "CLASS"),
             "Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label";
         #[serde(with = "as_text")]
@@ -106,7 +108,7 @@ impl PipelineConfig {
     }
 }
 
-/// A line of help for each setting whose parser is in another module.
+/// A line of help for each setting parsed in another module.
 impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
@@ -129,7 +131,7 @@ pub enum DecodeSetting {
     None,
     /// Pictures of the named kind, or any.
     Image(String),
-    /// Text as numbers of a vocabulary, which is counted first unless it is named or was kept.
+    /// Text as numbers of a vocabulary, which is built first unless it is given or cached.
     Text(Tokenizer),
     /// The same of two sentences with a tab between them.
     Pairs(Tokenizer),
@@ -207,7 +209,7 @@ pub enum EchoSetting {
     Examples(Echo, EchoPoint),
     /// Of batches.
     Batches(Echo),
-    /// Where the consumer would wait.
+    /// Whenever the consumer would wait.
     Auto(AutoEcho),
 }
 
@@ -263,7 +265,7 @@ impl EchoSetting {
     /// A line of help.
     pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples (1024) or batches (4) held for repeats, at most a tenth of an epoch unless given";
 
-    /// Repeats of examples that it asks of a plan.
+    /// Repeats of examples for the plan.
     pub fn of_examples(self) -> Echo {
         match self {
             EchoSetting::Examples(echo, _) => echo,
@@ -271,7 +273,7 @@ impl EchoSetting {
         }
     }
 
-    /// Repeats of batches that it asks of a plan.
+    /// Repeats of batches for the plan.
     pub fn of_batches(self) -> Echo {
         match self {
             EchoSetting::Batches(echo) => echo,
@@ -279,7 +281,7 @@ impl EchoSetting {
         }
     }
 
-    /// Where repeats of examples come in.
+    /// The stage at which examples are repeated.
     pub fn point(self) -> EchoPoint {
         match self {
             EchoSetting::Examples(_, point) => point,
@@ -337,11 +339,10 @@ impl fmt::Display for SampleSetting {
     }
 }
 
-/// What says how long records are, as text: `field:NAME`, or an `.npy` file of one number a record.
+/// The source of record lengths, as text: `field:NAME`, or an `.npy` file of one number a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSetting {
-    /// A field of the records: its value where it is one whole number, otherwise its elements along the first
-    /// dimension.
+    /// A field of the records: its value if it is one whole number, otherwise its elements along the first dimension.
     Field(String),
     /// A file.
     File(PathBuf),

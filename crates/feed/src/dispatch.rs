@@ -20,18 +20,18 @@ use crate::steps::{Origin, PlannedStep, Queue};
 use crate::worker::{Task, Tasks};
 use pelton_fetch::Fetch;
 
-/// Bytes that one task copies where making samples is copying them.
+/// Bytes that one task copies if samples are copies of records.
 const COPY_BYTES: usize = 1 << 20;
 /// Most examples of a task otherwise.
 const MOST_EXAMPLES: usize = 16;
-/// Most where the task reads small records itself, which is cheaper of many at a time.
+/// Most if the task reads small records itself, which is cheaper for many at a time.
 const MOST_SMALL_EXAMPLES: usize = 64;
 
-/// Where the examples of a step come from.
+/// The source of a step's examples.
 pub(crate) enum Input {
     /// A feed, and the steps that it reads.
     Fetch(Box<Fetch>, Queue),
-    /// The files, from where the threads that make batches read them.
+    /// The files: the threads that make batches read them.
     InPlace(Box<ReadAheadSteps>),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Dispatcher {
     /// Examples that will be repeated, by position in the epoch.
     held: HashMap<u64, Arc<HeldSample>>,
     held_epoch: u64,
-    /// What the records that are held from this step on said.
+    /// Checksum of the records that are held from this step on.
     content: ContentSum,
 }
 
@@ -214,7 +214,7 @@ impl Dispatcher {
         }))
     }
 
-    /// Where the samples of a batch go, where that is known.
+    /// The slots of a batch's samples, as far as known.
     fn places(&self, examples: &[Example], rows: &RowTable) -> Places {
         if examples.iter().any(|example| example.piece.is_some()) {
             return Places::none();
@@ -244,7 +244,7 @@ impl Dispatcher {
     }
 }
 
-/// The batch of a step whose records the worker threads read themselves.
+/// The batch of a step, for worker threads that read its records themselves.
 fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Building {
     let epoch_key = key(stream.seed(), step.place.epoch, Stage::Augment);
     let examples: Vec<Example> = step
@@ -307,7 +307,7 @@ pub(crate) fn send(shared: &Arc<Shared>, tasks: &Tasks, building: Arc<Building>)
     send_parts(&tasks.inorder, building);
 }
 
-/// Puts the parts of a batch before the threads.
+/// Sends the parts of a batch to the threads.
 pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
     for (part, examples) in building.parts() {
         let task = Task {
@@ -315,7 +315,7 @@ pub(crate) fn send_parts(tasks: &Sender<Task>, building: Arc<Building>) {
             part,
             examples,
         };
-        // Nobody receives any more once the loader is dropped.
+        // The receivers are gone once the loader is dropped.
         let _ = tasks.send(task);
     }
 }
@@ -342,7 +342,7 @@ pub(crate) fn header_of(step: &PlannedStep) -> BatchHeader {
     }
 }
 
-/// The key of what is random about one appearance of an example.
+/// The key of the randomness of one appearance of an example.
 pub(crate) fn example_key(epoch_key: u64, position: u64, copy: u32) -> u64 {
     pelton_image::example_key(epoch_key, position, copy)
 }

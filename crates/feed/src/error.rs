@@ -27,7 +27,7 @@ pub enum FeedError {
         /// The problem.
         problem: String,
     },
-    /// A record that there is not.
+    /// A record that does not exist.
     #[error("there is no record {id}; give indices below {records}")]
     NoRecord {
         /// The number asked for.
@@ -35,12 +35,12 @@ pub enum FeedError {
         /// Records there are.
         records: u64,
     },
-    /// A saved state that cannot be gone on from.
+    /// A saved state that cannot be resumed.
     #[error(
         "the saved state of the loader cannot be used: {0}; start again, or resume with the same data and settings"
     )]
     State(String),
-    /// Stages that do not go together, or not with this data set.
+    /// Stages that do not match each other, or not this data set.
     #[error("{0}")]
     Stages(String),
 }

@@ -1,4 +1,4 @@
-//! How one field of samples is spelt: which member or field of a record it is made of, and how.
+//! The text form of one field of samples: the member or field of a record it is decoded from, and how.
 
 use std::fmt;
 
@@ -9,20 +9,21 @@ use crate::numbers::NumbersKind;
 
 /// A field of samples, as text: `NAME=SOURCE[:KEY][:AS]`.
 ///
-/// SOURCE is the extension of a tar member (or `__key__`, the name without extension of its sample), or the name of a field of bytes or numbers of a record. AS says what it
-/// becomes: `image`, `jpg`, `png` or another ending of pictures (a picture, told by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…]
-/// (without those lengths that vary, as in `f32[,4]`) or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Where nothing is said, the extension does: a picture, a
-/// whole number of `cls`, numbers of `npy` (f32[]), otherwise bytes. KEY is one of a member `json`, whose numbers are
-/// f32.
+/// SOURCE is the extension of a tar member (or `__key__`, its sample's name without extension), or the name of a
+/// field of bytes or numbers of a record. AS says what it becomes: `image`, `jpg`, `png` or another ending of
+/// pictures (a picture; its kind is detected by content), `bytes`, or numbers of a TYPE, TYPE[LENGTH,…] (without
+/// those lengths that vary, as in `f32[,4]`) or TYPE[] (of any lengths), of f32, f64, i32, i64 and u8. Without AS,
+/// the extension decides: a picture, a whole number for `cls`, numbers for `npy` (f32[]), otherwise bytes. KEY is a
+/// key of a member `json`; its numbers are f32.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldSetting {
     /// Its name.
     pub name: String,
     /// Extension of the member, or name of the field of a record.
     pub source: String,
-    /// What is made of it.
+    /// The decoded kind.
     pub kind: FieldKind,
-    /// What follows the source in the text.
+    /// The text after the source.
     spelt: String,
 }
 
@@ -42,7 +43,7 @@ pub enum FieldKind {
 }
 
 impl FieldSetting {
-    /// The source that is no member but the name that all members of a sample have in common, as WebDataset calls it.
+    /// The source for the name that all members of a sample share, as WebDataset calls it.
     pub(crate) const KEY: &str = "__key__";
 
     /// Whether it is decoded from this member.

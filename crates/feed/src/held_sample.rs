@@ -7,9 +7,9 @@ use crate::sample::Sample;
 
 /// One example that is repeated.
 ///
-/// What is held is the record's bytes until they are first decoded, and from then on the sample, as long as
-/// all such samples fit their allowance; otherwise the bytes stay and are decoded again each time. Where echo repeats
-/// what was read, the bytes stay too.
+/// Holds the record's bytes until they are first decoded, and from then on the sample, as long as all such samples
+/// fit their allowance; otherwise the bytes stay and are decoded again each time. The bytes also stay if echo repeats
+/// records as read.
 #[derive(Debug)]
 pub(crate) struct HeldSample {
     pub label: u32,
@@ -23,7 +23,7 @@ pub(crate) struct HeldSample {
 #[derive(Debug)]
 pub(crate) struct Allowance {
     left: AtomicU64,
-    /// Times that a sample had to be decoded again for want of memory.
+    /// Number of samples decoded again for lack of memory.
     pub again: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl Allowance {
     }
 }
 
-/// How a held example is had.
+/// The available form of a held example.
 pub(crate) enum HeldState {
     /// The sample, made before.
     Sample(Arc<Sample<'static>>),
@@ -72,7 +72,7 @@ impl HeldSample {
         let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
         match &*record {
             Some(record) => HeldState::Record(Arc::clone(record)),
-            // Between the look above and this one another thread has put the sample there.
+            // Another thread has stored the sample since the check above.
             None => match self.sample.get() {
                 Some(Ok(sample)) => HeldState::Sample(Arc::clone(sample)),
                 Some(Err(problem)) => HeldState::Failed(problem.clone()),

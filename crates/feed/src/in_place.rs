@@ -1,4 +1,4 @@
-//! Samples that are their records' own bytes, read from memory straight to their places in the batch.
+//! Samples that are their records' own bytes, read from memory straight into their slots in the batch.
 //!
 //! If the data is in the page cache and nothing is decoded, the feed would copy every record three times: to
 //! its read buffer, its rows, and the batch. Here the threads that otherwise put samples together read them,
@@ -28,8 +28,8 @@ struct Wanted {
     place: InPlace,
 }
 
-/// Makes the samples `examples` of a batch in `buffer`, where their slots are contiguous; `scratch` is for
-/// those that are not what is read.
+/// Makes the samples `examples` of a batch in `buffer`, which holds their slots contiguously; `scratch` is for
+/// samples that differ from the bytes read.
 pub(crate) fn read(
     shared: &Shared,
     reads: &InPlaceReads,

@@ -1,8 +1,8 @@
-//! Whether records are read by the threads that make samples, and the files that they are read from.
+//! Decides whether the threads that make samples read the records themselves, and has the files.
 //!
-//! That is done if the data is in memory, or if memory has room for it: the page cache then reads ahead for
-//! coming batches, each part of a file once, and later epochs read nothing. A separate look-ahead would hold
-//! every record twice, and read it again in every epoch.
+//! They do if the data is in memory, or if memory has room for it: the page cache then reads ahead for coming
+//! batches, each part of a file once, and later epochs read nothing. A separate look-ahead would hold every record
+//! twice, and read it again in every epoch.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -28,12 +28,12 @@ const SMALL_RECORD: f64 = 4096.0;
 /// System calls copy longer ones almost as fast as from the process's memory.
 const LONGEST_RESIDENT: f64 = 32_768.0;
 
-/// What was read in place.
+/// The data that threads read themselves, and what they have read.
 #[derive(Debug)]
 pub(crate) struct InPlaceReads {
     pub counters: Arc<MeterCounters>,
     pub records: AtomicU64,
-    /// The data; files that there is memory for stay there once they were read.
+    /// The data; files that fit in memory stay there once they were read.
     pub dataset: Dataset,
     /// Bytes of those.
     pub resident_bytes: u64,
@@ -50,9 +50,9 @@ pub(crate) struct InPlaceReads {
 /// How records in memory become samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// They are read straight to their places in the batch.
+    /// They are read straight into their slots in the batch.
     Copied(Layout),
-    /// The thread that makes a part of a batch reads its records. There is nothing to read ahead, nor to wait for.
+    /// The thread that makes a part of a batch reads its records. Nothing is read ahead, and nothing waits.
     Made,
 }
 
@@ -79,7 +79,7 @@ pub(crate) enum Layout {
 impl Layout {
     fn of(dataset: &Dataset, stages: &Stages) -> Layout {
         match dataset.contents() {
-            // Rows of fields are read in place where the only field is all that is read.
+            // Rows of fields are read directly if the only field is everything that is read.
             Contents::Fields => Layout::AsStored,
             _ if as_stored(dataset.contents(), stages) => Layout::AsStored,
             Contents::Pixels { planar: true, .. } => Layout::Interleaved,
@@ -88,7 +88,7 @@ impl Layout {
     }
 }
 
-/// Data whose samples can be read in place.
+/// Data that worker threads can read themselves.
 pub(crate) struct InPlaceData {
     way: Way,
     /// Its files are in memory, or read through the page cache, which has room for them.
@@ -98,7 +98,7 @@ pub(crate) struct InPlaceData {
 }
 
 impl InPlaceData {
-    /// The data of a loader for reading in place, unless the feed is better or necessary.
+    /// The data of a loader for reads by worker threads, unless the feed is better or necessary.
     pub fn of(
         dataset: &Dataset,
         stream: &Plan,
@@ -138,7 +138,7 @@ fn lies_in_memory(dataset: &Dataset, way: Way, options: &LoaderOptions) -> bool 
     lies_there && options.device.speed().random_reads_per_s >= like_memory
 }
 
-/// The data with all files read through the page cache, and whether that may lack any, if that can be.
+/// The data with all files read through the page cache, if possible, and whether some may not be cached yet.
 fn through_page_cache(dataset: &Dataset) -> Option<(Dataset, bool)> {
     let (refused, cold) = (Cell::new(false), Cell::new(false));
     let dataset = dataset.clone().with_storage(|file| {
@@ -151,7 +151,7 @@ fn through_page_cache(dataset: &Dataset) -> Option<(Dataset, bool)> {
 }
 
 impl InPlaceReads {
-    /// For a loader of such data. So many bytes of files stay in memory as `resident_bytes` allows.
+    /// For a loader of such data. Files of up to `resident_bytes` stay in memory.
     pub fn new(data: InPlaceData, options: &LoaderOptions, resident_bytes: u64) -> InPlaceReads {
         let InPlaceData { way, dataset, cold } = data;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -170,7 +170,7 @@ impl InPlaceReads {
             resident_bytes,
             way,
             small,
-            // The one that resumes reads part of an epoch first, and then one that asks for what that part did not.
+            // A resumed run reads part of an epoch first; the epoch after it needs the rest.
             cold_epochs: if cold {
                 options.start.epoch..options.start.epoch + 2
             } else {
@@ -181,8 +181,8 @@ impl InPlaceReads {
         }
     }
 
-    /// Asks the system to start reading the records of a step that are not in memory yet. Gives the bytes that come.
-    /// Stops early if `stop` returns true, since a slow device takes requests slowly.
+    /// Asks the system to start reading the records of a step that are not in memory yet. Returns their bytes. Stops
+    /// early if `stop` returns true, since a slow device takes requests slowly.
     pub fn ask_for(&self, step: &PlannedStep, stop: impl Fn() -> bool) -> u64 {
         if !self.cold_epochs.contains(&step.place.epoch) {
             return 0;
@@ -222,7 +222,7 @@ impl InPlaceReads {
     }
 }
 
-/// The data, its files one after another kept in memory where there is still room for it, and the bytes of those.
+/// The data, with each file kept in memory if it still fits in `room`, and the bytes of those.
 fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
     let room = if dataset.record_bytes().mean() <= LONGEST_RESIDENT {
         room

@@ -30,10 +30,10 @@ pub(crate) struct KnownFields {
 }
 
 impl KnownFields {
-    /// Of the output of these stages; whether rows are packed with samples, so that arrays of one length have no place of
-    /// their own.
+    /// Of the output of these stages; `packs`: whether rows are packed with samples, so that arrays of one length
+    /// have no slot of their own.
     ///
-    /// Errors: stages that do not go together, or not with the data.
+    /// Errors: stages that do not match each other, or not the data.
     pub fn of(dataset: &Dataset, stages: &Stages, packs: bool) -> Result<KnownFields, FeedError> {
         let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
         let mut known = KnownFields {
@@ -51,7 +51,7 @@ impl KnownFields {
                 Collate::Auto => !packs || field.dims.len() != 1,
                 how => how == Collate::Stack,
             };
-            // Without any box, arrays do not say that one has four numbers.
+            // An array without boxes does not have the dimension of four numbers.
             let stacks = stacks && !(is_box(&field.name) && field.dims == [Some(0)]);
             match (field.known(), field.bytes()) {
                 (Some(dims), Some(bytes)) if stacks => known.fixed.push(FixedField {
@@ -66,7 +66,7 @@ impl KnownFields {
         Ok(known)
     }
 
-    /// Bytes of a sample's fields that are known, and whether that is all of them.
+    /// Bytes of a sample's known fields, and whether that is all of them.
     pub fn bytes(&self) -> (u64, bool) {
         let bytes: usize = self.fixed.iter().map(|field| field.bytes).sum();
         (bytes as u64, self.others.is_empty() && !self.open)

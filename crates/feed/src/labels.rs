@@ -3,20 +3,20 @@
 use pelton_batch::Array;
 use pelton_format::Dataset;
 
-/// The label of every class: a 64-bit integer, or a 64-bit number where some labels are not whole. Custom functions get
+/// The label of every class: a 64-bit integer, or a 64-bit float if some labels are not whole. Custom functions get
 /// the class of a record, and find its label here.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Labels {
-    /// The number of each class, as which named ones count too.
+    /// The number of each class; named classes have one too.
     Same,
-    /// Whole numbers as they are.
+    /// Whole numbers, unchanged.
     Classes(Vec<i64>),
     /// Numbers.
     Numbers(Vec<f64>),
 }
 
 impl Labels {
-    /// Of a data set, the numbers of classes alone where `by_class`; `None` where its records have no labels.
+    /// Of a data set, with `by_class` the numbers of classes only; `None` if its records have no labels.
     pub fn of(dataset: &Dataset, by_class: bool) -> Option<Labels> {
         let labels = dataset.labels();
         if !dataset.has_labels() {

@@ -26,7 +26,8 @@
 //! ```
 //!
 //! A [`Loader`] executes a plan: threads read, decode, augment and collate records into batches, within a
-//! memory budget, and batches come in exactly the plan's order. [`Samples`] makes those that are asked for.
+//! memory budget, and batches come in exactly the plan's order. [`Samples`] makes single samples and batches on
+//! request.
 
 pub mod as_text;
 pub mod settings;

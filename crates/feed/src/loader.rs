@@ -3,13 +3,13 @@
 //! A [`Loader`] executes a [`Plan`]: records are prefetched by a [`Fetch`], decoded, augmented and collated
 //! into batches by threads, and returned in exactly the plan's order. Reading order:
 //!
-//! * [`Stages`] say what happens to a record, [`LoaderOptions`] how the loader runs;
-//! * `steps` walks the plan and says what each step reads and what is held for repeats;
+//! * [`Stages`] process a record, [`LoaderOptions`] configure the loader;
+//! * `steps` walks the plan and lists the reads of each step and the examples held for repeats;
 //! * `dispatch`, one thread, takes rows from the feed and divides each batch among the `worker` threads, which
 //!   write samples straight into the batch's buffer; the one that finishes last collates the batch (`collate`),
 //!   so no thread waits for another;
-//! * `in_place_reads`: of data in memory those threads read the records themselves, without a feed: samples that are
-//!   records' own bytes straight to their places (`in_place`), others to make them of (`found`);
+//! * `in_place_reads`: those threads read data in memory themselves, without a feed: samples that are records' own
+//!   bytes straight into their slots (`in_place`), others to make samples from (`id_reader`);
 //! * [`Loader`] returns finished batches in order, and repeats while waiting (`auto_echo`).
 //!
 //! **Memory.** The budget is divided once, at the start: batches in progress, ready and lent; records and
@@ -114,7 +114,7 @@ pub struct Loader {
     /// Fingerprint of the stages, computed when a state first needs it.
     fingerprint: OnceLock<Option<u64>>,
     failed: bool,
-    /// What the records of this epoch have said so far, where it is known from its beginning.
+    /// Checksum of this epoch's records so far, if known from its beginning.
     content: Option<ContentSum>,
     /// The same of the last epoch that ended.
     whole: Option<ContentSum>,
@@ -128,7 +128,7 @@ pub struct Loader {
 impl Loader {
     /// A loader of `stream` over `dataset`, which must have as many records as the stream was made for.
     ///
-    /// Errors: stages that do not go together or with the data; a budget that does not hold what is needed.
+    /// Errors: stages that do not match each other or the data; too small a budget.
     pub fn new(
         dataset: Arc<Dataset>,
         stream: Arc<Plan>,
@@ -297,17 +297,17 @@ impl Loader {
         &self.shared.dataset
     }
 
-    /// What records said before this loader, and in the first whole epoch.
+    /// Checksums of records before this loader, and in the first whole epoch.
     pub fn seen(&self) -> &Seen {
         &self.shared.options.seen
     }
 
-    /// What the records of this epoch have said so far, where it is known from its beginning.
+    /// Checksum of this epoch's records so far, if known from its beginning.
     pub fn content(&self) -> Option<ContentSum> {
         self.content
     }
 
-    /// What those of the epoch that ended last said, on this rank; `None` where it is unknown, and from the second call
+    /// Checksum of the records of the last finished epoch on this rank; `None` if unknown, and from the second call
     /// on. A loader of all batches compares it itself.
     pub fn take_whole(&mut self) -> Option<ContentSum> {
         self.whole.take()
@@ -319,7 +319,7 @@ impl Loader {
         (options.world_size, options.part.1) == (1, 1)
     }
 
-    /// Adds what a batch's records said; at the end of an epoch compares it with the first.
+    /// Adds the checksum of a batch's records; at the end of an epoch compares the total with the first.
     fn count_content(&mut self, building: &Building) -> Result<(), FeedError> {
         if let Some(content) = &mut self.content {
             *content += building.content();
@@ -338,7 +338,7 @@ impl Loader {
         self.bad.ids()
     }
 
-    /// What stages have counted, by name.
+    /// The counters of the stages, by name.
     pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let stages = self.shared.stages.list().iter();
         stages.flat_map(|stage| stage.counted())
@@ -520,7 +520,7 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
     Ok(thread.spawn(work).map_err(FetchError::Thread)?)
 }
 
-/// A feed of what `planner` plans.
+/// A feed for the steps of `planner`.
 fn feed_of(
     dataset: Arc<Dataset>,
     planner: StepPlanner,
@@ -539,7 +539,7 @@ fn feed_of(
     Ok(Input::Fetch(Box::new(feed), queue))
 }
 
-/// Says what does not go together before anything is read.
+/// Refuses settings that do not match before anything is read.
 pub(crate) fn check(
     dataset: &Dataset,
     stream: &Plan,

@@ -1,4 +1,4 @@
-//! Where the time of a loader went, stage by stage.
+//! The time of a loader, stage by stage.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -26,7 +26,7 @@ pub struct StageMeters {
 }
 
 impl StageMeters {
-    /// Share of its threads' time that it worked, over `wall_s` seconds.
+    /// Share of its threads' time spent working, over `wall_s` seconds.
     pub fn occupancy(&self, wall_s: f64) -> f64 {
         let whole = wall_s * self.threads as f64;
         if whole > 0.0 {
@@ -129,7 +129,7 @@ impl LoaderMeters {
 pub struct StageVerdict {
     /// Share of the consumer's time spent waiting, the first batch aside.
     pub waiting: f64,
-    /// The stage whose threads were busiest.
+    /// The stage with the busiest threads.
     pub stage: StageMeters,
     /// How busy they were, 0 to 1.
     pub occupancy: f64,
@@ -163,9 +163,9 @@ impl fmt::Display for StageVerdict {
             _ if self.idle_processors => write!(f, "; more threads would help")?,
             _ => {}
         }
-        // A consumer that does nothing would do anything for free.
+        // For a consumer that does no work, any factor looks free.
         if self.echo >= 1.1 && self.waiting < 0.98 {
-            // Rounded down: what is said to be free must be.
+            // Rounded down, so that the stated factor costs nothing.
             let echo = (self.echo * 10.0).floor() / 10.0;
             write!(f, "; e = {echo} would be free")?;
         }

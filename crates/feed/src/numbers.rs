@@ -18,8 +18,8 @@ type Decoded = Result<Value<'static>, String>;
 pub struct NumbersKind {
     /// Their type: f32, f64, i32, i64 or u8.
     pub dtype: DType,
-    /// Lengths of the dimensions, as far as they are the same in all samples, none for a single number; `None` where
-    /// also their number is what is found.
+    /// Lengths of the dimensions, as far as they are the same in all samples, none for a single number; `None` if the
+    /// number of dimensions varies too.
     pub dims: Option<Vec<Option<usize>>>,
 }
 
@@ -77,7 +77,8 @@ impl NumbersKind {
         Ok(Value::Numbers(self.dtype, dims, Cow::Owned(bytes)))
     }
 
-    /// The lengths found, where they are those that were spelt. An empty list does not say how long lists in it are.
+    /// The lengths found, if they match the declared ones. An empty list does not determine the lengths of lists in
+    /// it.
     fn checked(&self, found: Vec<usize>) -> Result<Vec<usize>, String> {
         let Some(spelt) = &self.dims else {
             return Ok(found);
@@ -107,7 +108,7 @@ impl NumbersKind {
     }
 }
 
-/// Appends a number, which is `whole` where it is a whole one that is known exactly.
+/// Appends a number; `whole` is its exact value, if it is a whole number.
 fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Result<(), String> {
     let exact = whole.or_else(|| {
         let fits = real.fract() == 0.0 && real.abs() <= MOST_EXACT;
@@ -117,7 +118,7 @@ fn push(dtype: DType, whole: Option<i64>, real: f64, into: &mut Vec<u8>) -> Resu
         let number = exact.map_or(real.to_string(), |number| number.to_string());
         format!("{number} does not fit {dtype}; choose another type, such as f64 or i64")
     };
-    // A whole number is refused where floating point would round it.
+    // A whole number is refused if floating point would round it.
     let keeps = |rounded: f64| exact.is_none_or(|number| rounded as i128 == i128::from(number));
     match dtype {
         DType::F64 if keeps(real) => into.extend(real.to_ne_bytes()),

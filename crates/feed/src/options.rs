@@ -11,8 +11,8 @@ use pelton_plan::{Hint, Place};
 
 use crate::error::FeedError;
 
-/// What happens when an example cannot be read, decoded or augmented. The number of steps and the slots of
-/// examples are the same for all policies, so ranks stay in step.
+/// The policy for examples that cannot be read, decoded or augmented. The number of steps and the slots of examples
+/// are the same for all policies, so ranks stay in step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BadExamples {
     /// The loader ends with the example's error.
@@ -20,12 +20,12 @@ pub enum BadExamples {
     Fail,
     /// It is left out of its batch, which becomes shorter.
     Skip {
-        /// Most records that this may happen to over the loader's life; `None` for no limit.
+        /// Most such records over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
-    /// The next good example of the same batch takes its place; where there is none it is left out.
+    /// The next good example of the same batch replaces it; if there is none it is left out.
     Replace {
-        /// Most records that this may happen to over the loader's life; `None` for no limit.
+        /// Most such records over the loader's life; `None` for no limit.
         limit: Option<u64>,
     },
 }
@@ -76,7 +76,7 @@ impl FromStr for BadExamples {
     }
 }
 
-/// Where repeats of examples come in.
+/// The stage at which examples are repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum EchoPoint {
     /// Records are repeated as read, and each copy is decoded and augmented again: this saves only reading,
@@ -99,7 +99,7 @@ impl fmt::Display for EchoPoint {
     }
 }
 
-/// Repeats only where the consumer would otherwise wait.
+/// Repeats only when the consumer would otherwise wait.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AutoEcho {
     /// Most appearances of an example, on average.
@@ -127,24 +127,24 @@ impl fmt::Debug for Near {
     }
 }
 
-/// What the records of a data set said when loaders used them, by which a change of the data is noticed.
+/// Checksums of the records that loaders used, to detect a change of the data.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// In the first whole epoch, of all ranks; known to every loader of a pipeline.
     pub first: Arc<Mutex<Option<ContentSum>>>,
-    /// On this rank in the epoch of the start, before the start; `None` where it is unknown.
+    /// On this rank in the epoch of the start, before the start; `None` if unknown.
     pub so_far: Option<ContentSum>,
 }
 
 impl Seen {
-    /// That of the first whole epoch.
+    /// The checksum of the first whole epoch.
     pub fn first(&self) -> Option<ContentSum> {
         *self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Compares that of another whole epoch, of all ranks, with the first.
+    /// Compares the checksum of another whole epoch, of all ranks, with the first.
     ///
-    /// Errors: the same records said something else.
+    /// Errors: the checksums differ.
     pub fn check(&self, whole: ContentSum, dataset: &Dataset) -> Result<(), FeedError> {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         match *first.get_or_insert(whole) {
@@ -165,20 +165,20 @@ pub struct LoaderOptions {
     pub read_threads: usize,
     /// How records are read.
     pub access: Access,
-    /// Records that are read ahead at most, two batches at least; `None` for as many as the budget holds.
-    /// Records arrive in groups of about half as many, for which the first batch waits where the source is slow.
+    /// Records that are read ahead at most, at least two batches; `None` for as many as the budget holds. Records
+    /// arrive in groups of about half as many; with a slow source the first batch waits for one.
     pub look_ahead: Option<u64>,
     /// What to do with bad examples.
     pub bad_examples: BadExamples,
     /// Whether the label of an example is the index of its class.
     pub by_class: bool,
-    /// Where repeats of the plan's echo come in.
+    /// The stage at which the plan's echo repeats examples.
     pub echo_point: EchoPoint,
-    /// Repeats by waiting, next to those of the plan.
+    /// Repeats by waiting, in addition to those of the plan.
     pub auto_echo: Option<AutoEcho>,
-    /// Where the first batch starts: its epoch and step.
+    /// Epoch and step of the first batch.
     pub start: Place,
-    /// A hint of the plan from there or before, by which it is got to sooner.
+    /// A hint of the plan from there or before, to get there sooner.
     pub hint: Option<Hint>,
     /// Batches that were repeated by waiting before that.
     pub auto_batches: u64,
@@ -195,9 +195,9 @@ pub struct LoaderOptions {
     /// Which rank holds a record: a rank then prefers the records of each batch that it holds, within equal
     /// shares, if nothing is echoed or packed.
     pub near: Option<Near>,
-    /// What records said before.
+    /// Checksums of the records used before.
     pub seen: Seen,
-    /// Set it to end the loader early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
+    /// Setting it ends the loader early, with [`FetchError::Interrupted`](pelton_fetch::FetchError::Interrupted).
     pub interrupt: Arc<AtomicBool>,
     /// The device that holds the data.
     pub device: Device,

@@ -1,4 +1,4 @@
-//! Steps of batches that are read in place, and read-ahead requests for them.
+//! Steps of batches that worker threads read themselves, and read-ahead requests for them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ const MOST_COMING_BYTES: u64 = 32 << 20;
 /// Steps from the plan, with the records of coming ones requested.
 pub(crate) struct ReadAheadSteps {
     planner: StepPlanner,
-    /// Steps that are still to begin, and the bytes that come for each.
+    /// Steps that have not begun, and the bytes in flight for each.
     steps: VecDeque<(PlannedStep, u64)>,
     /// Batches that wait for such bytes, the oldest first.
     waiting: VecDeque<(Arc<Building>, u64)>,

@@ -1,4 +1,4 @@
-//! One example on its way through the stages.
+//! One example passing through the stages.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pelton_batch::DType;
 use pelton_image::Pixels;
 
-/// One example on its way through the stages: its fields by name.
+/// One example passing through the stages: its fields by name.
 ///
 /// Data that was read, or is held for repeats, is borrowed; a stage that changes a field copies it first.
 #[derive(Debug, Default)]
@@ -28,11 +28,11 @@ pub enum Value<'a> {
     Floats(Vec<usize>, Cow<'a, [f32]>),
     /// Numbers of any type; type, dimensions and bytes.
     Numbers(DType, Vec<usize>, Cow<'a, [u8]>),
-    /// It is in its place in the batch already.
+    /// Its slot in the batch is already written.
     Written,
 }
 
-/// Memory of values that are gone, used again.
+/// Memory of dropped values, for reuse.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     pixels: Vec<Pixels>,
@@ -65,7 +65,7 @@ impl<'a> Sample<'a> {
         Some(&mut fields.find(|(known, _)| &**known == name)?.1)
     }
 
-    /// Puts a field there; one that had its name goes.
+    /// Sets a field, replacing one of the same name.
     pub fn set(&mut self, name: &Arc<str>, value: Value<'a>) {
         match self.fields.iter_mut().find(|(known, _)| known == name) {
             Some((_, known)) => *known = value,
@@ -73,7 +73,7 @@ impl<'a> Sample<'a> {
         }
     }
 
-    /// Says that the field of this name is in its place in the batch; its memory serves the next example.
+    /// Marks the field of this name as written to its slot in the batch; its memory serves the next example.
     pub(crate) fn finish(&mut self, name: &str) {
         if let Some(value) = self.get_mut(name)
             && let Value::Pixels(Cow::Owned(pixels)) = std::mem::replace(value, Value::Written)
@@ -98,12 +98,12 @@ impl<'a> Sample<'a> {
         self.fields.iter().map(|(name, value)| (name, value))
     }
 
-    /// A picture to be filled, in memory that served before.
+    /// A picture to be filled, in reused memory.
     pub(crate) fn new_pixels(&mut self) -> Pixels {
         self.spare.take_pixels()
     }
 
-    /// Numbers to be filled, in memory that served before.
+    /// Numbers to be filled, in reused memory.
     pub(crate) fn new_tokens(&mut self) -> Vec<u32> {
         let mut tokens = self.spare.tokens.pop().unwrap_or_default();
         tokens.clear();
@@ -223,7 +223,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// The bytes where it is a string of bytes.
+    /// The bytes, if it is a string of bytes.
     pub fn as_bytes(&self) -> Option<&[u8]> {
         match self {
             Value::Bytes(bytes) => Some(bytes),
@@ -267,7 +267,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Writes its elements to their place; of a picture all of one channel before the next where `planar`.
+    /// Writes its elements to their slot; pictures channel by channel if `planar`.
     pub(crate) fn write(&self, planar: bool, slot: &mut [u8]) -> Result<(), String> {
         match self {
             Value::Pixels(pixels) if planar => {
@@ -328,7 +328,7 @@ impl From<Vec<f32>> for Value<'_> {
     }
 }
 
-/// Writes a sample to its place.
+/// Writes a sample to its slot.
 pub(crate) fn copy(bytes: &[u8], slot: &mut [u8]) -> Result<(), String> {
     check_length(bytes.len(), slot.len())?;
     slot.copy_from_slice(bytes);

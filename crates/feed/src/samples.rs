@@ -1,4 +1,4 @@
-//! Samples by index: what a loader would make of records, on request.
+//! Samples by index: the same as a loader's, on request.
 //!
 //! For libraries that draw indices themselves, and for inspecting one example or batch. A call reads its records
 //! as one batch of reads and makes them on the thread that calls: no thread is started or waited for, so that it
@@ -35,12 +35,12 @@ use crate::worker::{Own, Task, Worker};
 
 /// Samples of a data set by number, through the stages of a loader.
 ///
-/// What is random about a sample follows from seed, epoch, record and how often the call has the record before:
-/// the same call gives the same pixels. It differs from a loader's randomness in that epoch, which depends on
-/// positions of its order; [`Samples::batch_at`] is.
+/// The randomness of a sample follows from seed, epoch, record and how often the call has the record before: the same
+/// call gives the same pixels. It differs from a loader's randomness in that epoch, which depends on positions in its
+/// order; [`Samples::batch_at`] equals a loader's.
 ///
-/// Memory: next to the batches, for each of as many threads as call at a time and the options name, a read buffer of
-/// 4 MiB (more where a record is longer) and the encoded records of its longest call.
+/// Memory, in addition to the batches: for each concurrent caller, up to the threads of the options, a read buffer of
+/// 4 MiB (more if a record is longer) and the encoded records of its longest call.
 pub struct Samples {
     shared: Shared,
     plan: Arc<Plan>,
@@ -59,7 +59,7 @@ impl Samples {
     /// Samples of a data set, as a loader with these arguments would make them; with several ranks,
     /// [`Samples::batch_at`] gives the share of the rank in the options.
     ///
-    /// Errors: stages that do not go together or with the data.
+    /// Errors: stages that do not match each other or the data.
     pub fn new(
         dataset: Arc<Dataset>,
         plan: Arc<Plan>,
@@ -78,13 +78,13 @@ impl Samples {
         })
     }
 
-    /// What stages have counted, by name.
+    /// The counters of the stages, by name.
     pub fn counted(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let stages = self.shared.stages.list().iter();
         stages.flat_map(|stage| stage.counted())
     }
 
-    /// Records that there are; ids are below it.
+    /// Number of records; ids are below it.
     pub fn len(&self) -> u64 {
         self.shared.dataset.records()
     }
@@ -145,11 +145,11 @@ impl Samples {
         Ok(fields)
     }
 
-    /// The batch that a loader returns at a step, or an equal one; `None` where the epoch has no such step. Repeats
-    /// that are decided by waiting are not the plan's.
+    /// The batch that a loader returns at a step, or an equal one; `None` if the epoch has no such step. Repeats
+    /// caused by waiting are not part of the plan.
     ///
-    /// Cost: next to the batch that of finding the step ([`Plan::walk`]): arithmetic for most orders, and a replay
-    /// of the epoch up to it where the plan queues, buckets or packs.
+    /// Cost: the batch, and finding the step ([`Plan::walk`]): arithmetic for most orders, a replay of the epoch up
+    /// to it for queue, bucketed and packed plans.
     pub fn batch_at(&self, place: Place) -> Result<Option<Batch>, FeedError> {
         let options = &self.shared.options;
         let ranks = (options.rank, options.world_size);

@@ -25,8 +25,8 @@ use pelton_fetch::Recycler;
 /// How often a waiting thread checks whether to end.
 const INTERRUPT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A consumer that waits twice within such a time is not woken for each batch: it sleeps for as long once, and
-/// then finds several.
+/// A consumer that waits twice within this time is not woken for each batch: it sleeps this long once, and then finds
+/// several.
 const NAP: Duration = Duration::from_micros(100);
 
 /// State shared by the threads of a loader.
@@ -41,14 +41,14 @@ pub(crate) struct Shared {
     pub read_again: AtomicU64,
     pub began: Instant,
     pub recycler: OnceLock<Recycler>,
-    /// The field that a record begins as.
+    /// The field of an undecoded record.
     pub record_fields: Vec<Arc<str>>,
     /// The bytes of each field of the records, if these are copied to the batch unchanged.
     pub copied_fields: Option<Vec<usize>>,
     /// Fields with known slots in every batch, and names and types of the others.
     pub fixed: Arc<[FixedField]>,
     pub others: Vec<(Arc<str>, DType)>,
-    /// Whether there may be fields next to these.
+    /// Whether there may be other fields.
     pub open: bool,
     /// Whether samples are the records' bytes, which are only copied.
     pub copies: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
     pub one_shape: bool,
     /// How classes become labels, if the data has any.
     pub labels: Option<Labels>,
-    /// What was read in place, where samples are.
+    /// Set if worker threads read the records themselves.
     pub in_place: Option<InPlaceReads>,
     feed_meters: Mutex<Option<Meters>>,
     state: Mutex<State>,
@@ -94,7 +94,7 @@ pub(crate) enum Until {
     Made,
 }
 
-/// What the consumer finds.
+/// The head of the queue, as the consumer sees it.
 pub(crate) enum Front {
     Made(Arc<Building>),
     /// The next batch is not ready.
@@ -155,12 +155,12 @@ impl Shared {
         }
     }
 
-    /// The field of records that are one.
+    /// The field of records with only one.
     pub fn record_name(&self) -> Arc<str> {
         Arc::clone(&self.record_fields[0])
     }
 
-    /// The places that are known of every batch.
+    /// The slots that are known for every batch.
     pub fn places(&self) -> Places {
         Places::Fixed {
             fields: Arc::clone(&self.fixed),
@@ -229,8 +229,8 @@ impl Shared {
         stages
     }
 
-    /// Adds the labels of examples of these classes, unless a stage has made labels. A field of the records that is
-    /// called so while another is the label gives way.
+    /// Adds the labels of examples of these classes, unless a stage has made labels. A field of the records with that
+    /// name is dropped if another one is the label.
     pub fn put_labels(&self, classes: impl Iterator<Item = u32>, fields: &mut Fields) {
         let is_stored = self.record_fields.iter().any(|name| **name == *LABEL);
         if let Some(labels) = &self.labels
@@ -295,8 +295,8 @@ impl Shared {
         self.fail(FetchError::Panicked(message).into());
     }
 
-    /// Waits until another batch may be begun; false when none is wanted any more. Once full, it waits until
-    /// half is free, so it is not woken for every batch.
+    /// Waits until another batch may be begun; false when no more batches are needed. Once full, it waits until half
+    /// is free, so it is not woken for every batch.
     pub fn wait_for_room(&self) -> bool {
         let mut state = self.state();
         if state.queue.len() >= state.room {
@@ -309,7 +309,7 @@ impl Shared {
         !state.closed
     }
 
-    /// Waits until a batch that was begun is made; false when it is wanted no more.
+    /// Waits until a batch that was begun is made; false when it is no longer needed.
     pub fn wait_until_made(&self, batch: &Building) -> bool {
         let mut state = self.state();
         while !state.closed && !batch.is_handed_in() {

@@ -10,13 +10,13 @@ use crate::sample::Sample;
 
 /// A step in processing every example: decoding, tokenising, augmentation, a custom function.
 ///
-/// A stage is shared by the threads that make batches; what a thread needs for itself is its [`Stage::work`].
+/// The threads that make batches share a stage; the state of one thread is its [`Stage::work`].
 pub trait Stage: Send + Sync {
-    /// Its name in the meters: what several stages share is counted together.
+    /// Its name in the meters; stages with the same name are counted together.
     fn name(&self) -> &'static str;
 
-    /// The output fields for these input fields. Dimensions that vary from example to example are not known;
-    /// where all of a field's are, its place in the batch is known before it is made.
+    /// The output fields for these input fields. Dimensions that vary from example to example are unknown; if all of
+    /// a field's are known, its slot in the batch is known before it is made.
     ///
     /// Errors: fields that the stage cannot work on, in a sentence that says what to do.
     fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String>;
@@ -37,7 +37,7 @@ pub trait Stage: Send + Sync {
     }
 
     /// A digest of settings that must not change when a run resumes from a saved state. Most stages may be changed
-    /// on the way.
+    /// between resumes.
     fn fingerprint(&self) -> Option<u64> {
         None
     }
@@ -52,12 +52,12 @@ pub trait Stage: Send + Sync {
         Box::new(())
     }
 
-    /// Does it to one example. All randomness must come from `at.key`.
+    /// Processes one example. All randomness must come from `at.key`.
     ///
-    /// `slots` has the places in the batch for fields of known size, for the last stage; fields written there
-    /// are set to [`crate::Value::Written`].
+    /// `slots` has the slots in the batch for fields of known size, for the last stage; fields written there are set
+    /// to [`crate::Value::Written`].
     ///
-    /// Errors: what is wrong with this example; it is passed on with the record's file and place, and treated as
+    /// Errors: the problem of this example; it is passed on with the record's file and offset, and treated as
     /// [`crate::LoaderOptions::bad_examples`] says.
     fn run(
         &self,
@@ -81,7 +81,7 @@ pub trait Stage: Send + Sync {
 /// How often a stage runs. Those that run once a read come before the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// Once each time an example is read: its repeats share what came out, where echo does not repeat what was read.
+    /// Once each time an example is read: its repeats share the output, unless echo repeats records as read.
     Read,
     /// At each appearance, with its own key. Once a read, too, if echo repeats the output of all stages.
     Appearance,
@@ -102,19 +102,19 @@ pub struct Appearance {
     pub first: bool,
 }
 
-/// Why a stage failed; it is passed on with the record's place.
+/// Why a stage failed; it is passed on with the record's location.
 pub type StageFailure = Box<dyn Error + Send + Sync>;
 
-/// Places in the batch of one example's fields, as far as sizes are known and they are still free.
+/// Free slots in the batch for one example's fields of known size.
 #[derive(Debug, Default)]
 pub struct Slots<'a> {
     places: Vec<(&'a str, &'a mut [u8])>,
-    /// The augmentation that comes next, and is all that comes of what is decoded.
+    /// The augmentation that comes next, if it is the only use of the decoded picture.
     pub(crate) next: Option<&'a Pipeline>,
 }
 
 impl<'a> Slots<'a> {
-    /// Those of a stage before the last, which are none, where this augmentation comes next.
+    /// Those of a stage before the last: none, but the augmentation that comes next.
     pub(crate) fn before(next: Option<&'a Pipeline>) -> Slots<'a> {
         Slots {
             places: Vec::new(),
@@ -126,7 +126,7 @@ impl<'a> Slots<'a> {
         self.places.push((name, place));
     }
 
-    /// The place of the field of this name: to be written as a whole.
+    /// The slot of the field of this name: to be written as a whole.
     pub fn take(&mut self, name: &str) -> Option<&'a mut [u8]> {
         let i = self.places.iter().position(|(known, _)| *known == name)?;
         Some(self.places.swap_remove(i).1)

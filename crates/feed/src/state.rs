@@ -38,7 +38,7 @@ pub struct LoaderState {
     hint: Option<String>,
     /// Identifies the state of the files, as hexadecimal digits.
     files: String,
-    /// What records said in the first whole epoch, and in this one so far.
+    /// Checksums of the records in the first whole epoch, and in this one so far.
     #[serde(
         default,
         with = "as_text::option",

@@ -1,8 +1,8 @@
 //! The records that a rank reads at each step, and the examples that it holds for repeats.
 //!
-//! The plan is walked ahead of the consumer: every step's draws that this rank takes are compared with what is
-//! held by then, so that a repeat is read again only where its example was never read here: after a run
-//! was resumed within a window, or where ranks of equal shares leave a repeat to another rank.
+//! The plan is walked ahead of the consumer: it compares this rank's draws of each step with the examples held by
+//! then, so a repeat is read again only if its example was never read here: after a run was resumed within a window,
+//! or if equal shares leave a repeat to another rank.
 
 use std::collections::HashSet;
 use std::collections::VecDeque;
@@ -12,7 +12,7 @@ use pelton_plan::{Draw, Hint, Place, Plan, Spread, StepBatch, Walk, assign_slots
 
 use pelton_fetch::{Holder, Step, Steps};
 
-/// Where the sample of a draw comes from.
+/// The source of a draw's sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     /// Read now, as the `read`-th of the step's ids, and held afterwards if `keep`.
@@ -31,7 +31,7 @@ pub(crate) struct PlannedStep {
     pub padded_length: Option<u32>,
     /// Pairs: that of their second sides.
     pub second_length: Option<u32>,
-    /// This rank's draws in order, each with where it comes from.
+    /// This rank's draws in order, each with its origin.
     pub draws: Vec<(Draw, Origin)>,
     /// Packing: the elements of each draw's sample that are packed.
     pub pieces: Vec<std::ops::Range<usize>>,
@@ -39,7 +39,7 @@ pub(crate) struct PlannedStep {
     pub row_draws: Vec<u32>,
     /// Ids that are read for it.
     pub reads: Vec<u64>,
-    /// Positions whose samples are held no longer after this step.
+    /// Positions of samples to drop after this step.
     pub drops: Vec<u64>,
     /// Batch echo: the fresh batch of the epoch that this is or repeats.
     pub fresh_batch: u64,
@@ -69,13 +69,13 @@ pub(crate) struct StepPlanner {
     held_batches: HashSet<u64>,
     batch: StepBatch,
     mine: Vec<u32>,
-    /// Which rank holds a record, where a rank takes those that it holds.
+    /// Which rank holds a record, if ranks take those that they hold.
     near: Option<Holder>,
     drawn: u64,
 }
 
-/// The hints of the walk, each with the place where it was taken, in the order they were taken. The consumer is at
-/// the first of them or between the first two.
+/// The hints of the walk, each with its `Place`, in order. The consumer is at the first of them or between the first
+/// two.
 pub(crate) type Hints = Arc<Mutex<VecDeque<(Place, Hint)>>>;
 
 /// Drops hints that a consumer at this position no longer needs.
@@ -86,7 +86,8 @@ pub(crate) fn forget_before(hints: &Hints, at: Place) {
     }
 }
 
-/// The hint for a place: the last that was taken before it in its epoch, where those before are forgotten.
+/// The hint for a `Place`: the first one, if it is of the same epoch and not after it. Expects earlier ones to be
+/// forgotten.
 pub(crate) fn hint_at(hints: &Hints, at: Place) -> Option<Hint> {
     let hints = hints.lock().unwrap_or_else(PoisonError::into_inner);
     let (taken, hint) = hints.front()?;
@@ -105,7 +106,7 @@ pub(crate) struct QueuedSteps {
     pub queue: Queue,
     /// Most ids of a step.
     pub most: u64,
-    /// How they lie.
+    /// Their distribution over the files.
     pub spread: Spread,
 }
 
@@ -158,7 +159,7 @@ impl StepPlanner {
         }
     }
 
-    /// Where this rank takes of each batch the examples that it holds, as far as equal shares allow.
+    /// Makes this rank take the examples that it holds from each batch, as far as equal shares allow.
     pub fn near(self, holder: Option<Holder>) -> StepPlanner {
         StepPlanner {
             near: holder,
@@ -166,7 +167,7 @@ impl StepPlanner {
         }
     }
 
-    /// Where this loader makes only a part of the steps.
+    /// Makes only a part of the steps.
     pub fn of_part(self, part: (u32, u32)) -> StepPlanner {
         StepPlanner { part, ..self }
     }
@@ -176,7 +177,7 @@ impl StepPlanner {
         Arc::clone(&self.hints)
     }
 
-    /// The next step; `None` after the last epoch, and where epochs have no steps.
+    /// The next step; `None` after the last epoch, and if epochs have no steps.
     pub fn next_step(&mut self) -> Option<PlannedStep> {
         let (part, parts) = self.part;
         let place = loop {
@@ -232,7 +233,7 @@ impl StepPlanner {
         }
     }
 
-    /// Takes a hint each few steps, where the plan has any.
+    /// Takes a hint every few steps, if the plan has any.
     fn take_hint(&mut self, place: Place) {
         self.unhinted += 1;
         if self.unhinted > HINT_STEPS

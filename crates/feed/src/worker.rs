@@ -1,4 +1,4 @@
-//! The threads that make batches: run the stages, and write each sample to its place.
+//! The threads that make batches: run the stages, and write each sample to its slot.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -30,7 +30,7 @@ pub(crate) struct Task {
     pub examples: Range<usize>,
 }
 
-/// Where tasks go.
+/// The queues' senders.
 #[derive(Clone)]
 pub(crate) struct Tasks {
     /// In the order of the batches.
@@ -39,7 +39,7 @@ pub(crate) struct Tasks {
     pub urgent: Sender<Task>,
 }
 
-/// Where tasks come from.
+/// The queues' receivers.
 #[derive(Clone)]
 pub(crate) struct TaskQueue {
     inorder: Receiver<Task>,
@@ -94,7 +94,7 @@ pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
             tracing::debug_span!("make", epoch = place.epoch, step = place.step, part).entered();
         let piece = catch_unwind(AssertUnwindSafe(|| worker.make(task)));
         if shared.is_closed() {
-            // Nobody takes the batch any more, and it may not be whole.
+            // The batch is no longer needed, and may be incomplete.
             continue;
         }
         match piece {
@@ -132,7 +132,7 @@ pub(crate) struct Own {
     spare: Spare,
     /// Records in their files.
     stored: Vec<u8>,
-    /// Reads the records, where samples are made of records in memory.
+    /// Reads the records, if samples are made from records in memory.
     id_reader: Option<IdReader>,
 }
 
@@ -162,7 +162,7 @@ impl<'s> Worker<'s> {
         }
     }
 
-    /// What is kept for the next one.
+    /// The state kept for the next one.
     pub fn into_own(self) -> Own {
         self.own
     }
@@ -286,7 +286,7 @@ impl<'s> Worker<'s> {
         })
     }
 
-    /// Makes one example, of its record where it is not held: what has a place is written there, the rest is returned.
+    /// Makes one example, from its record if it is not held: writes the fields with slots there and returns the rest.
     pub fn example(
         &mut self,
         building: &Building,
@@ -418,7 +418,7 @@ impl<'s> Worker<'s> {
             let at = Appearance {
                 id: example.id,
                 label,
-                // Work done once serves all copies.
+                // Stages that run once have the copy index 0 for all copies.
                 copy: if i < shared_by_copies {
                     0
                 } else {
@@ -477,7 +477,7 @@ impl<'s> Worker<'s> {
     }
 }
 
-/// Copies the fields of a row, which are of these lengths, to their places.
+/// Copies the fields of a row, with these lengths, to their slots.
 fn copy_fields(
     mut row: &[u8],
     lengths: &[usize],

@@ -3,15 +3,15 @@
 //! Symbols: D bytes of data, N records of b bytes, g the device's unit, f the share of the records
 //! that the budget holds, I random reads a second (of 4 KiB), S sequential bytes a second, T the
 //! share of an epoch that one sweep serves (see `sizing`), v the share of the records that are wanted:
-//! 1, or less where the consumer declines some.
+//! 1, or less if the consumer declines some.
 //!
-//! Over ranks that own their records, D and N are those of the rank that owns most; what others own
-//! between its runs is taken not to be read. Ranks may share the device, which slows all paths alike.
+//! Over ranks that own their records, D and N are those of the rank that owns most; records of others between its
+//! runs are assumed not to be read. Ranks may share the device, which slows all paths equally.
 //!
 //! * direct: v·max(N/I, N·(b + g)/S) — every record costs a read;
 //! * window: the units touched by a sweep, 1 − e^(−T·r) of all with r = (b + g)/b records a unit at
-//!   least, v/T sweeps: max(ranges/I, bytes/S), where holes shorter than S/I are read over. A
-//!   consumer that declines records gets one block a sweep;
+//!   least, v/T sweeps: max(ranges/I, bytes/S); holes shorter than S/I are read over. A consumer that declines
+//!   records gets one block a sweep;
 //! * scatter: (1 + a)·D/S + D/W with W the sequential write speed and a the share of the buckets that
 //!   are read for two blocks. Declined records cost as much as others. It reads and writes at the
 //!   same time, but drives share their bandwidth between the two: an SSD that gave 1.1 GB/s of either
@@ -23,7 +23,7 @@ use std::fmt;
 
 use crate::options::{Access, DeviceSpeed};
 
-/// What the choice depends on.
+/// The inputs of the choice.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessCase {
     /// Number of records.
@@ -36,8 +36,7 @@ pub struct AccessCase {
     pub sweep_share: f64,
     /// Share of the records that the consumer is expected to want, up to 1.
     pub wanted_share: f64,
-    /// How [`Access::Scatter`] would go about it, where it can serve the order and the budget its
-    /// buckets.
+    /// The plan of [`Access::Scatter`], if it can serve the order and the budget allows its buckets.
     pub scatter: Option<ScatterCase>,
     /// Epochs the first sequential pass of scatter is spread over.
     pub epochs: f64,
@@ -45,7 +44,7 @@ pub struct AccessCase {
     pub device: DeviceSpeed,
 }
 
-/// What the cost of [`Access::Scatter`] depends on.
+/// The inputs of the cost of [`Access::Scatter`].
 #[derive(Clone, Copy, Debug)]
 pub struct ScatterCase {
     /// Bytes of a block.
@@ -54,10 +53,10 @@ pub struct ScatterCase {
     pub rereads: f64,
 }
 
-/// The chosen path and what each would cost.
+/// The chosen path, and the cost of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessChoice {
-    /// The cheapest path, or the direct one where that is nearly as cheap.
+    /// The cheapest path, or the direct one if it is nearly as cheap.
     pub access: Access,
     /// Modelled seconds an epoch on each path.
     pub seconds: Vec<(Access, f64)>,
@@ -76,11 +75,11 @@ impl fmt::Display for AccessChoice {
 /// Seconds that one core needs to issue and complete one read.
 const ISSUE_S: f64 = 1e-6;
 
-/// How much more time the direct path may take than the cheapest and still be taken.
+/// How much slower than the cheapest path the direct one may be and still be chosen.
 const NEARLY_AS_CHEAP: f64 = 0.15;
 
-/// Time given to records that are read one by one before the first sweep, as a share of a sweep's. It comes once a
-/// run, and while the first sweep is being planned: over a first epoch it could not be measured.
+/// Time given to records that are read one by one before the first sweep, as a share of a sweep's. It occurs once a
+/// run, while the first sweep is being planned; its cost was not measurable over a first epoch.
 const SHARE_BEFORE_A_SWEEP: f64 = 1.0 / 16.0;
 
 /// The cheapest access path of a case.
@@ -224,8 +223,8 @@ mod tests {
         assert_ne!(choice.access, Access::Scatter, "{choice}");
     }
 
-    /// A gigabyte of a million records is swept in 0.67 s at 1.5 GB/s, a 16th of which is enough for 4 166 of
-    /// 100 000 reads a second.
+    /// A gigabyte of a million records is swept in 0.67 s at 1.5 GB/s; a 16th of that is enough for 4 166 reads at
+    /// 100 000 a second.
     #[test]
     fn what_is_read_before_a_sweep_takes_a_small_share_of_its_time() {
         let million = |bytes, share| AccessCase {
@@ -233,7 +232,7 @@ mod tests {
             ..case(bytes, share, DeviceSpeed::default())
         };
         assert_eq!(records_before_a_sweep(&million(1e3, 1.0)), 4_166);
-        // One that gathers a fifth of the records passes over nearly all bytes.
+        // A sweep that gathers a fifth of the records passes over nearly all bytes.
         let part = records_before_a_sweep(&million(1e3, 0.2));
         assert!((3_700..=3_900).contains(&part), "{part}");
         // Lines of 40 bytes are swept before many are read.
@@ -258,7 +257,7 @@ mod tests {
             choose_access(&case).access
         };
         assert_eq!(path(0.9), Access::Window { gap_bytes: None });
-        // Few sweeps cost no more than a copy that is shuffled as it is written, many do.
+        // Few sweeps cost no more than writing a shuffled copy, many do.
         assert_eq!(path(0.05), Access::Scatter);
     }
 

@@ -9,7 +9,7 @@ use crate::steps::{Steps, most_of_plan};
 /// The steps that a fetch executes, as far as known beforehand.
 #[derive(Clone, Copy)]
 pub(crate) struct Demand<'a> {
-    /// The plan, where the steps are those of one.
+    /// The plan, if the steps are those of one.
     pub plan: Option<&'a Plan>,
     /// Most rows of a batch.
     pub batch_rows: u64,
@@ -26,7 +26,7 @@ impl<'a> Demand<'a> {
         Demand::new(dataset, plan, steps.most(), steps.spread())
     }
 
-    /// Of the part of a plan's steps that a fetch with these options yields.
+    /// The demand of a fetch of a plan's steps with these options.
     pub fn of_plan(dataset: &Dataset, plan: &'a Plan, options: &FetchOptions) -> Demand<'a> {
         let most = most_of_plan(plan, options);
         Demand::new(dataset, Some(plan), most, plan.spread())

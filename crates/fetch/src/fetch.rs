@@ -27,13 +27,13 @@ pub struct RowBatch {
     pub epoch: u64,
     /// Batches of the epoch before this one.
     pub step: u64,
-    /// Where the batch after this one starts: what a checkpoint taken after it records.
+    /// Epoch and step of the next batch, to be stored in a checkpoint taken after this one.
     pub end: Place,
     /// Whether this is the last batch of its epoch.
     pub ends_epoch: bool,
     /// The rows in order with their ids; records left out as bad are missing.
     pub rows: RowTable,
-    /// What they say, where [`FetchOptions::sums`] asks for it.
+    /// Checksum of the rows, with [`FetchOptions::sums`].
     pub content: ContentSum,
 }
 
@@ -72,7 +72,7 @@ const FIRST_PANE_RECORDS: u64 = 512;
 /// The order of examples depends only on the steps, never on the access path, the number of threads or timing.
 /// Dropping the feed stops its threads.
 pub struct Fetch {
-    // Declared first so that its threads end before what they share.
+    // Declared first so that its threads end before their shared state is dropped.
     loader: Loader,
     shared: Arc<Shared>,
     planner: Planner,
@@ -197,12 +197,12 @@ impl Fetch {
         std::mem::take(&mut self.current.rows)
     }
 
-    /// Takes back rows that were taken, so that their memory is used again.
+    /// A recycler that takes back rows, so that their memory is reused.
     pub fn recycler(&self) -> Recycler {
         Recycler(Arc::clone(&self.shared))
     }
 
-    /// Why record `id` is missing among the rows, where that is known.
+    /// Why record `id` is missing among the rows, if known.
     pub fn reason(&self, id: u64) -> Option<String> {
         self.shared.reason(id)
     }
@@ -212,7 +212,7 @@ impl Fetch {
         self.access
     }
 
-    /// Why that path was chosen, where the choice was left to the feed.
+    /// Why that path was chosen, if the choice was left to the feed.
     pub fn access_choice(&self) -> Option<&AccessChoice> {
         self.choice.as_ref()
     }
@@ -222,11 +222,10 @@ impl Fetch {
         self.advance(None)
     }
 
-    /// The next batch, where `keep` (batch number since the feed began, record id) may decline
-    /// records. `keep` is asked when a batch is planned, at fixed points of the sequence of calls:
-    /// with panes of one batch, the batch after the one returned is planned during this call, and
-    /// the first two together at the start and after an epoch barrier. Declined records are not
-    /// read.
+    /// The next batch; `keep` (batch number since the feed began, record id) may decline records. `keep` is called
+    /// when a batch is planned, at fixed points of the sequence of calls: with panes of one batch, the batch after
+    /// the one returned is planned during this call, and the first two together at the start and after an epoch
+    /// barrier. Declined records are not read.
     ///
     /// The batch is lent until the next call, so that at most the budget is ever held.
     pub fn next_batch_where(
@@ -274,7 +273,7 @@ impl Fetch {
             None => true,
         };
         if done && let Some(pane) = self.pane.take() {
-            // The last batch of a pane may be the pane's own table: whichever holds the segments.
+            // The last batch of a pane may be the pane's own table.
             let table = if pane.table.is_empty() {
                 rows
             } else {
@@ -377,12 +376,12 @@ impl Fetch {
     }
 }
 
-/// Where rows go that were taken from a feed.
+/// Takes back rows that came from a feed, to reuse their memory.
 #[derive(Clone, Debug)]
 pub struct Recycler(Arc<Shared>);
 
 impl Recycler {
-    /// Their memory is used again once no other table lists rows of the same segments.
+    /// Their memory is reused once no other table lists rows of the same segments.
     pub fn give(&self, rows: RowTable) {
         if let Some(segments) = rows.into_segments() {
             self.0.give_rows(segments);
@@ -401,9 +400,8 @@ fn merge_of(access: Access, spread: Spread, options: &FetchOptions) -> Merge {
     }
 }
 
-/// Share of the records that a consumer is expected to want. Where it declines some, that is known
-/// afterwards only: runs that skip settled rows to a gap of 1e-3 read 0.5 (`demo:kdd`) to 1
-/// (`demo:higgs`) of the rows an epoch.
+/// Share of the records that a consumer is expected to want. If it declines some, the share is known afterwards only:
+/// runs that skip settled rows to a gap of 1e-3 read 0.5 (`demo:kdd`) to 1 (`demo:higgs`) of the rows an epoch.
 fn wanted_share(options: &FetchOptions) -> f64 {
     match &options.share {
         Some(share) => share.wanted_share(),
@@ -412,8 +410,7 @@ fn wanted_share(options: &FetchOptions) -> f64 {
     }
 }
 
-/// The access path a feed with these options takes, with the modelled costs where the choice is
-/// left to it.
+/// The access path a feed with these options takes, with the modelled costs if the choice is left to it.
 ///
 /// Errors: a path that cannot serve the order.
 pub fn choose_path(
@@ -450,8 +447,7 @@ fn path_for(
         access => return Ok((access, None)),
     }
     if matches!(demand.spread, Spread::Neighbours | Spread::InOrder) {
-        // Sequential, queue, page and opportunistic orders read runs of neighbours: merging is all
-        // they need.
+        // Sequential, queue, page and opportunistic orders read runs of neighbours: they need only merging.
         return Ok((Access::Window { gap_bytes: None }, None));
     }
     // A rank that reads only its own records has a separate data set. The rank that owns most is
@@ -471,7 +467,7 @@ fn path_for(
     Ok((choice.access, Some(choice)))
 }
 
-/// What access costs, for sweeps that serve a whole epoch and without scatter.
+/// The cost of access, for sweeps that serve a whole epoch and without scatter.
 fn access_case(dataset: &Dataset, options: &FetchOptions) -> AccessCase {
     let unit = dataset.files().first().map_or(1.0, DataFile::unit_bytes);
     let epochs = options

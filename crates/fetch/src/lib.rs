@@ -28,21 +28,20 @@
 //!
 //! A [`Fetch`] knows from the plan which records come next, loads them ahead of the consumer and
 //! yields them batch by batch in exactly the plan's order. It works in *panes*: a pane is a run of
-//! consecutive batches whose records are loaded together. How a pane is loaded is the access path:
+//! consecutive batches with records loaded together. The access path decides how a pane is loaded:
 //!
 //! * `direct`: every record by its own read, many reads in flight;
-//! * `window`: the records of several panes are sorted by place and read in one sweep over the
-//!   files, so that a page is read once for all the records that the sweep needs from it;
+//! * `window`: the records of several panes are sorted by location and read in one sweep over the files, so that a
+//!   page is read once for all the records that the sweep needs from it;
 //! * `scatter`: the records of a pane were appended to its buckets while the epoch before was read.
 //!
 //! Every path yields the identical sequence; they differ in cost. `auto` takes the cheapest by a
 //! cost model fed with the record size, the memory budget and the device's measured speed.
 //!
-//! A [`RecordReader`] reads records that no plan foresaw.
+//! A [`RecordReader`] reads records by id, without a plan.
 //!
-//! Reading order: [`FetchOptions`] says what is wanted, `sizing` divides the budget, `planner` turns
-//! the steps into panes, `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] say
-//! where the time went.
+//! Reading order: [`FetchOptions`] is the request, `sizing` divides the budget, `planner` turns the steps into panes,
+//! `reader` or `scatter` fills them, [`Fetch`] hands them out, [`Meters`] break down the time.
 
 mod access;
 mod demand;

@@ -1,4 +1,4 @@
-//! Where the time and the bytes of a feed went.
+//! The time and the bytes of a feed, by stage.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -44,11 +44,11 @@ pub struct Meters {
     pub wall_s: f64,
     /// Reads in flight on average while any was: read time of all ranges over load time.
     pub mean_queue_depth: f64,
-    /// What could make loading faster.
+    /// Changes that could make loading faster.
     pub remedies: Remedies,
 }
 
-/// What could make loading faster.
+/// Changes that could make loading faster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Remedies {
     /// Packing: some of the data is text.
@@ -70,7 +70,7 @@ impl Meters {
         (self.load_s - self.wait_s).clamp(0.0, self.load_s)
     }
 
-    /// Whether the consumer was kept waiting, where, and what would help.
+    /// Whether the consumer waited, for which stage, and what would help.
     pub fn verdict(&self) -> Verdict {
         let waiting = ratio(self.wait_s, self.wait_s + self.compute_s);
         let stage = if self.read_s >= self.decode_s {
@@ -97,7 +97,7 @@ pub struct Verdict {
     pub waiting: f64,
     /// The stage that took most of the loading threads' time: `read` or `decode`.
     pub stage: &'static str,
-    /// What would help.
+    /// Changes that would help.
     pub remedies: Remedies,
 }
 

@@ -20,13 +20,13 @@ pub enum Access {
     Auto,
     /// Every record by its own read (LIRS as published, section 4.1).
     Direct,
-    /// Records sorted by place and read in sweeps; neighbours at most `gap_bytes` apart are read as
-    /// one range, where `None` takes the gap at which one more read costs as much as reading on.
+    /// Records sorted by location and read in sweeps; neighbours at most `gap_bytes` apart are read as one range.
+    /// `None`: the gap at which one more read costs as much as reading on.
     Window {
         /// Largest hole that is read over instead of starting another read.
         gap_bytes: Option<u64>,
     },
-    /// Records appended to buckets by their place in the next epoch while this one is read.
+    /// Records appended to buckets by their position in the next epoch while this one is read.
     Scatter,
 }
 
@@ -143,15 +143,15 @@ impl DeviceSpeed {
     }
 }
 
-/// A device whose speed is measured on first use: that takes a fifth of a second, and readers of data in
-/// memory never need it.
+/// A device; its speed is measured on first use, which takes a fifth of a second, and readers of data in memory never
+/// need it.
 #[derive(Clone, Debug)]
 pub struct Device(Arc<LazyLock<DeviceSpeed, Measurement>>);
 
 type Measurement = Box<dyn FnOnce() -> DeviceSpeed + Send>;
 
 impl Device {
-    /// A device that `measure` knows the speed of.
+    /// A device with the speed that `measure` returns.
     pub fn measured_by(measure: impl FnOnce() -> DeviceSpeed + Send + 'static) -> Device {
         Device(Arc::new(LazyLock::new(Box::new(measure))))
     }
@@ -171,7 +171,7 @@ impl From<DeviceSpeed> for Device {
 /// How a [`crate::Fetch`] runs.
 #[derive(Clone, Debug)]
 pub struct FetchOptions {
-    /// Whether batches come with a sum of what their rows say.
+    /// Whether batches come with a checksum of their rows.
     pub sums: bool,
     /// Bytes the feed may hold: look-ahead, read buffers, decoded and ready batches together.
     pub memory_bytes: u64,
@@ -181,14 +181,14 @@ pub struct FetchOptions {
     pub threads: usize,
     /// What to do with records that cannot be decoded.
     pub on_bad_record: OnBadRecord,
-    /// Where the first batch starts.
+    /// Epoch and step of the first batch.
     pub start: Place,
     /// First epoch that is not produced; `None` never ends.
     pub end_epoch: Option<u64>,
     /// The part of each global batch that is yielded; `None` for all of it.
     pub share: Option<Share>,
     /// Most records of this feed requested ahead of the one being consumed, at least two batches; `None` for as
-    /// many as the budget holds. For storages that hold only what comes next.
+    /// many as the budget holds. For storages that hold only the next records.
     pub look_ahead: Option<u64>,
     /// Minimum records of maximum length that each thread can request together, within an eighth of the
     /// budget; for few large records a second, which would otherwise leave the device idle.
@@ -200,9 +200,9 @@ pub struct FetchOptions {
     pub refill: bool,
     /// Folder for the buckets of [`Access::Scatter`].
     pub scratch_dir: Option<PathBuf>,
-    /// Set it to end the feed early, with [`crate::FetchError::Interrupted`].
+    /// Setting it ends the feed early, with [`crate::FetchError::Interrupted`].
     pub interrupt: Arc<AtomicBool>,
-    /// How long a batch is waited for nevertheless.
+    /// How long the feed still waits for a batch after that.
     pub grace: Duration,
     /// Measured speed of the device, for [`Access::Auto`] and the default gap of
     /// [`Access::Window`].
@@ -233,7 +233,7 @@ impl FetchOptions {
     }
 
     /// Most records of `records` that a feed with these options ever reads: those of the rank that owns
-    /// most, where ranks read their own only. The same number on all ranks.
+    /// most, if ranks read only their own. The same number on all ranks.
     pub(crate) fn records_of(&self, records: u64) -> u64 {
         let share = self.share.as_ref();
         let owned = share.and_then(|share| share.most_owned(records));

@@ -28,7 +28,7 @@ struct Assembly {
     segments: Vec<Rows>,
     slots: Vec<Slot>,
     open: Vec<Segment>,
-    /// What the rows of each batch say; of none unless it is summed up.
+    /// Checksum of the rows of each batch; empty unless requested.
     contents: Vec<ContentSum>,
 }
 
@@ -78,15 +78,15 @@ impl PaneBuild {
         }
     }
 
-    /// Adds a segment whose row `i` belongs in slot `slots[i]`.
+    /// Adds a segment; its row `i` belongs in slot `slots[i]`.
     pub fn add(&self, rows: Rows, slots: &[u32]) {
         debug_assert_eq!(rows.len(), slots.len());
         let contents = self.contents(&rows, slots);
         self.assembly().add(rows, slots, &contents);
     }
 
-    /// What a segment's rows say, by their batches: summed up by the thread that has just decoded them, one after
-    /// another. The consumer would wait for memory at each, since it takes them in the plan's order.
+    /// Checksums of a segment's rows by batch, computed by the thread that has just decoded them in sequence. The
+    /// consumer, which takes them in the plan's order, would miss the CPU cache at each.
     fn contents(&self, rows: &Rows, slots: &[u32]) -> Vec<ContentSum> {
         if !self.sums {
             return Vec::new();
@@ -189,7 +189,7 @@ fn leave_out_missing(batches: &mut [PlannedBatch], slots: &mut Vec<Slot>, ids: &
     ids.truncate(kept);
 }
 
-/// Which part of the id space each cell covers: `count` equal runs of `from..to`.
+/// Divides the id space into cells: `count` equal runs of `from..to`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CellDivision {
     pub from: u64,

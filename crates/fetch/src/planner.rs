@@ -1,5 +1,5 @@
 //! Turns steps into panes: the ids of the next batches, decided on the consumer's thread at fixed points of its
-//! sequence of calls, so that a filter that depends on what the consumer has learnt sees the same state in every run.
+//! sequence of calls, so that a filter that depends on the consumer's progress sees the same state in every run.
 
 use pelton_format::ContentSum;
 use pelton_plan::Place;
@@ -19,7 +19,7 @@ pub(crate) struct PlannedBatch {
     pub start: usize,
     /// Rows of this batch.
     pub len: usize,
-    /// What they say, where that is summed up.
+    /// Checksum of its rows, if requested.
     pub content: ContentSum,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct PlannedPane {
     pub ids: Vec<u64>,
     /// Records of its steps that are this feed's, declined or not.
     pub own: u64,
-    /// Whether what rows say is summed up.
+    /// Whether to compute checksums of rows.
     pub sums: bool,
     /// Which records of its steps were kept, if some were declined or belong to other ranks, for a planner
     /// that tracks them.
@@ -130,14 +130,14 @@ impl Planner {
             }
         }
         if self.share.is_some() {
-            // Global batches are longer than what is left of them.
+            // Global batches are longer than the rank's part.
             pane.ids.shrink_to_fit();
         }
         pane.kept = kept.filter(|kept| !kept.all());
         (!pane.batches.is_empty()).then_some(pane)
     }
 
-    /// Leaves of the ids from `start` on those that are this feed's and wanted.
+    /// Keeps, of the ids from `start` on, those that are this feed's and wanted.
     fn filter(
         &self,
         pane: &mut PlannedPane,
@@ -236,7 +236,7 @@ mod tests {
         let mut growing = planner(40);
         growing.begin_with(3);
         let panes = planned(&mut growing, 6);
-        // The third ends where one of 40 would have ended.
+        // The third ends at the end of one of 40.
         assert_eq!(lengths(&panes), [3, 6, 12, 19, 40, 20]);
         assert_eq!(ids(&panes), ids(&whole));
 

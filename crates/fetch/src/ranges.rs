@@ -18,7 +18,7 @@ const REQUEST_BYTES: usize = 128 << 10;
 pub(crate) enum Merge {
     /// Never: every record is its own read.
     Never,
-    /// Where the hole is at most this many bytes.
+    /// If the hole is at most this many bytes.
     Gap(u64),
 }
 
@@ -49,9 +49,8 @@ impl RangeBuffer {
         }
     }
 
-    /// Reads as many records as the buffer has room for, of those at `places`, which are in the order
-    /// of the files, and gives each to `take` by its number among them; returns how many, one at least where there
-    /// is one.
+    /// Reads the records at `places`, which are in the order of the files, until the buffer is full, and gives each
+    /// to `take` by its index in `places`; returns how many, at least one if there is one.
     ///
     /// Incomplete records are an error of the call, or, with `alone`, read again one by one after the others,
     /// to find the bad one.
@@ -95,7 +94,7 @@ impl RangeBuffer {
         Ok(taken)
     }
 
-    /// Reads as many of the records at `places` as there is room for; returns how many.
+    /// Reads the records at `places` until the buffer is full; returns how many.
     pub fn read(
         &mut self,
         dataset: &Dataset,
@@ -109,7 +108,7 @@ impl RangeBuffer {
         Ok(self.range_of.len())
     }
 
-    /// The position in [`RangeBuffer::bytes`] of record `i` of the last read, which is at `place`.
+    /// The position in [`RangeBuffer::bytes`] of record `i` of the last read, at `place`.
     pub fn record(
         &self,
         dataset: &Dataset,
@@ -130,7 +129,7 @@ impl RangeBuffer {
         Ok(range.buffer_start + start..range.buffer_start + end)
     }
 
-    /// What was read.
+    /// The bytes of the last read.
     pub fn bytes(&self) -> &[u8] {
         &self.buffer
     }
@@ -196,8 +195,8 @@ struct OfFile<'r, 'b> {
     reads: Vec<RangeRead<'b>>,
 }
 
-/// Reads ranges into their places in `buffer`, each file's as one batch; returns the number of bytes read. Files on
-/// servers are asked at the same time, as each takes its while to answer.
+/// Reads ranges into their slices of `buffer`, each file's as one batch; returns the number of bytes read. Files on
+/// servers are asked at the same time, as each takes a while to answer.
 fn read_ranges(
     dataset: &Dataset,
     ranges: &mut [Range],

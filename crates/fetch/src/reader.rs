@@ -2,9 +2,9 @@
 //!
 //! One *step* opens a new pane and sweeps one section of the files for every open pane; the pane
 //! opened `sections` steps before is then complete. A section is cut into cells, and a cell is one
-//! task: a thread gathers the rows that open panes want from it, sorts them by place, merges
-//! neighbours into ranges, reads the ranges as one batch and decodes each row into the segment of
-//! its pane. Several threads do so at once, so that the device's queue never drains between tasks.
+//! task: a thread gathers the rows that open panes want from it, sorts them by location, merges neighbours into
+//! ranges, reads the ranges as one batch and decodes each row into the segment of its pane. Several threads do so at
+//! once, so that the device's queue never drains between tasks.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -48,7 +48,7 @@ const MOST_REASONS: usize = 10_000;
 #[derive(Debug, Default)]
 struct BadRecords {
     ids: BTreeSet<u64>,
-    /// File, place and reason in one sentence.
+    /// File, location and reason in one sentence.
     reasons: BTreeMap<u64, String>,
 }
 
@@ -139,13 +139,13 @@ impl Shared {
         }
     }
 
-    /// An empty segment with room for `rows` rows of mean length, in the memory of a used one where
-    /// one of about this size is spare. One that is too small is not enlarged, nor is a large one
-    /// spent on few rows: the segments would all end as large as the largest ever was.
+    /// An empty segment with room for `rows` rows of mean length, in the memory of a used one if one of about this
+    /// size is spare. It does not enlarge a small one or use a large one for few rows: all segments would grow to the
+    /// largest size ever needed.
     pub fn take_rows(&self, rows: usize) -> Rows {
         let values = rows as u128 * u128::from(self.dataset.nonzeros())
             / u128::from(self.dataset.records().max(1));
-        // The mean of many rows of a random order varies little; what does not fit makes it grow.
+        // The mean of many rows of a random order varies little; rows that do not fit make it grow.
         let values = values as usize + values as usize / 64 + 16;
         let mut segment = Rows::new(self.dataset.layout());
         let needed = segment.bytes_for(rows, values);
@@ -179,8 +179,7 @@ impl Shared {
 
     /// Applies the policy to a record that could not be read. A file of many records that changed since it was
     /// opened always ends the feed, since the offsets of its records are no longer known; so does a failing
-    /// server, where the next record would fail too. In a folder only the record is lost, unless the folder is
-    /// gone.
+    /// server, since the next record would fail too. In a folder only the record is lost, unless the folder is gone.
     pub fn unreadable(&self, id: u64, error: FetchError) -> Result<(), FetchError> {
         if self.on_bad_record == OnBadRecord::Fail {
             return Err(error);
@@ -197,7 +196,7 @@ impl Shared {
         let OnBadRecord::Skip { limit } = self.on_bad_record else {
             return Err(error);
         };
-        // Every epoch meets the same bad records; each counts once. The message names its place.
+        // Every epoch has the same bad records; each counts once. The message names its location.
         let reason = error.to_string();
         let found = {
             let mut bad = self.bad();
@@ -227,7 +226,7 @@ impl Shared {
         self.bad().ids.iter().copied().collect()
     }
 
-    /// Why a record was left out: file, place and reason in one sentence.
+    /// Why a record was left out: file, location and reason in one sentence.
     pub fn reason(&self, id: u64) -> Option<String> {
         self.bad().reasons.get(&id).cloned()
     }
@@ -329,7 +328,7 @@ impl Reader {
     /// Reads a pane separately, before the first step.
     pub fn read_alone(&mut self, planned: PlannedPane) {
         let mut division = self.division_of_one(&planned.ids);
-        // Shared by all threads, as nothing else is to do.
+        // Shared by all threads, since there is no other work.
         let threads = (self.threads.len() as u64).min(planned.ids.len() as u64);
         division.count = division.count.max(threads);
         let pane = PaneBuild::new(self.next_pane, planned, division);
@@ -384,7 +383,7 @@ impl Reader {
         }
     }
 
-    /// Of a pane that no other is read with.
+    /// Of a pane that is read alone.
     fn division_of_one(&self, ids: &[u64]) -> CellDivision {
         let from = ids.iter().copied().min().unwrap_or(0);
         let to = ids.iter().copied().max().map_or(1, |id| id + 1);
@@ -392,7 +391,7 @@ impl Reader {
         CellDivision { from, to, count }
     }
 
-    /// Of panes that share sweeps, which must all be cut alike.
+    /// Of panes that share sweeps; all must be cut the same.
     fn division_of_sweep(&self) -> CellDivision {
         CellDivision {
             from: 0,
@@ -448,8 +447,8 @@ impl Worker {
             return;
         }
         let _loading = shared.meters.loading();
-        // A failure is on record before this task gives up its shares, so that no other task takes
-        // a pane that lacks rows for complete.
+        // A failure is recorded before this task drops its shares, so that no other task treats a pane that lacks
+        // rows as complete.
         shared.guard(|| self.load(cell, &panes));
         shared.guard(|| {
             for pane in panes.into_iter().filter_map(Arc::into_inner) {
@@ -503,7 +502,7 @@ impl Worker {
         self.ids.extend(self.entries.iter().map(|entry| entry.id));
     }
 
-    /// Reads as many of the entries from `from` on as the buffer has room for and decodes them; returns how many.
+    /// Reads the entries from `from` on until the buffer is full and decodes them; returns how many.
     fn load_round(
         &mut self,
         from: usize,

@@ -12,7 +12,7 @@ use crate::ranges::{Merge, RangeBuffer};
 /// Bytes that one round of reads takes: a deep queue of photographs. A longer record makes a reader's buffer grow.
 const ROUND_BYTES: usize = 4 << 20;
 
-/// Reads records by their ids: sorted by place, neighbours merged, as one batch of reads a round. It starts no
+/// Reads records by their ids: sorted by location, neighbours merged, as one batch of reads a round. It starts no
 /// thread and reuses its buffer between calls; each reading thread has its own.
 pub struct RecordReader {
     buffer: RangeBuffer,
@@ -40,7 +40,7 @@ impl RecordReader {
         }
     }
 
-    /// Reads the records `ids`, which rise, and gives the bytes of each to `take` by its place in `ids`.
+    /// Reads the records `ids`, which must be ascending, and gives the bytes of each to `take` by its index in `ids`.
     ///
     /// Unreadable records are an error of the call, or, with `alone`, given to `take` one by one; a file that
     /// changed since it was opened is always an error, since the offsets of its records are no longer known.

@@ -6,14 +6,14 @@ use crate::kept_bitmap;
 use crate::options::FetchOptions;
 
 /// Panes planned beyond those there is memory for, so loading continues while the consumer plans; none if the
-/// consumer chooses records by what it has learnt.
+/// consumer chooses records by its progress.
 pub(crate) fn panes_ahead(options: &FetchOptions) -> u64 {
     u64::from(!options.epoch_barrier)
 }
 
 /// Bytes of the budget that bucket buffers may take, for tails and for transfers. A consumer that
-/// declines records learns from batch to batch, so that larger batches save it reading; its buckets
-/// are many and their blocks small.
+/// declines records learns from batch to batch, so that larger batches save reads; its buckets are many and their
+/// blocks small.
 pub(crate) fn buffer_bytes(options: &FetchOptions) -> u64 {
     let part = if options.epoch_barrier { 8 } else { 4 };
     options.memory_bytes / part

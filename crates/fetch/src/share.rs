@@ -5,21 +5,21 @@ use std::sync::{Arc, Mutex};
 
 use pelton_plan::{assign_slots, local_slots};
 
-/// Which rank holds a record in an epoch: (epoch, id) → rank, or any other number if none does. Must say the same
+/// The rank that holds a record in an epoch: (epoch, id) → rank, or any other number if none does. Must be the same
 /// on all ranks.
 pub type Holder = Arc<dyn Fn(u64, u64) -> u32 + Send + Sync>;
 
-/// Which rank owns a record: id → rank. It does not know the epoch, so that a rank reads the same records
-/// in every epoch and can keep them as it likes. Must say the same on all ranks. Cheapest to read are
-/// owners of runs of neighbours, long next to a page of the device.
+/// The rank that owns a record: id → rank. It does not depend on the epoch, so a rank reads the same records in every
+/// epoch and can cache them. Must be the same on all ranks. Cheapest to read are owners of runs of neighbours, long
+/// next to a page of the device.
 pub type Owner = Arc<dyn Fn(u64) -> u32 + Send + Sync>;
 
-/// Standard deviations above the mean, as the limit of what a rank owns of a batch; one batch in 30 000 has a
+/// Standard deviations above the mean, as the limit of a rank's own records in a batch; one batch in 30 000 has a
 /// little more.
 const DEVIATIONS: f64 = 4.0;
 
-/// Which slots of each global batch a feed yields. The global batches are the same for any number of
-/// ranks; over all ranks every slot is taken exactly once.
+/// The slots of each global batch that a feed yields. The global batches are the same for any number of ranks; over
+/// all ranks every slot is taken exactly once.
 #[derive(Clone)]
 pub struct Share {
     rank: u32,
@@ -65,8 +65,8 @@ impl Share {
         }
     }
 
-    /// The same number of slots, preferring those whose records this rank holds ([`assign_slots`]), in the
-    /// order of the global batch.
+    /// The same number of slots, preferring those with records that this rank holds ([`assign_slots`]), in the order
+    /// of the global batch.
     pub fn near(self, holder: Holder) -> Share {
         Share {
             rule: Rule::Near(holder),
@@ -74,11 +74,10 @@ impl Share {
         }
     }
 
-    /// Strictly the slots whose records this rank owns, in the order of the global batch: a rank never
-    /// reads another's record. Over all ranks every record is taken once, provided that `owner` names a
-    /// rank for each; one without a rank is taken by none. Shares are as uneven as chance makes them
-    /// ([`Share::most_of`]), and may be empty. `owner` is asked of every record once before the first
-    /// batch, and once an epoch.
+    /// Strictly the slots with records that this rank owns, in the order of the global batch: a rank never reads
+    /// another's record. Over all ranks every record is taken once, provided that `owner` names a rank for each; one
+    /// without a rank is taken by none. Shares are as uneven as chance makes them ([`Share::most_of`]), and may be
+    /// empty. `owner` is called for every record once before the first batch, and once an epoch.
     pub fn owned(self, owner: Owner) -> Share {
         let counted = Arc::default();
         Share {
@@ -92,15 +91,15 @@ impl Share {
         self.world_size
     }
 
-    /// Most records that a rank, any of them, takes of a batch of `batch_len` of `records` records: what
-    /// memory is divided by. The same number on all ranks.
+    /// Most records that a rank, any of them, takes of a batch of `batch_len` of `records` records; memory is divided
+    /// by it. The same number on all ranks.
     ///
     /// With owners the bound is not certain. A batch of a random order is a sample without replacement: of
     /// n records a rank that owns the part q of all takes n·q on average with a variance below
     /// n·q·(1 − q). This is four standard deviations more than that for the rank that owns most, and never
-    /// more than the batch or than it owns. A batch that has more still is served whole and takes as much
-    /// more memory. So does one of an order that reads runs of neighbours, for which a feed takes n over
-    /// the ranks there are: batches of them should be multiples of what the ranks own in turn.
+    /// more than the batch or than it owns. A batch that has even more is served whole and takes more memory
+    /// accordingly. So is one of an order that reads runs of neighbours; there a feed assumes n over the number of
+    /// ranks, so batches should be multiples of the runs that ranks own in turn.
     pub fn most_of(&self, batch_len: u64, records: u64) -> u64 {
         let Rule::Owned(owned) = &self.rule else {
             return batch_len.div_ceil(u64::from(self.world_size));
@@ -112,7 +111,7 @@ impl Share {
         (bound.ceil() as u64).min(batch_len).min(most)
     }
 
-    /// The longest batch of `records` records where no rank takes more than `rows`, by [`Share::most_of`].
+    /// The longest batch of `records` records in which no rank takes more than `rows`, by [`Share::most_of`].
     pub fn longest_batch(&self, rows: u64, records: u64) -> u64 {
         if !matches!(self.rule, Rule::Owned(_)) {
             return rows.saturating_mul(u64::from(self.world_size));
@@ -130,7 +129,7 @@ impl Share {
         fits
     }
 
-    /// The most records of `records` that a rank owns, where slots go to owners strictly.
+    /// The most records of `records` that a rank owns, if slots go strictly to owners.
     pub(crate) fn most_owned(&self, records: u64) -> Option<u64> {
         match &self.rule {
             Rule::Owned(owned) => Some(self.counted(owned, records).most),
@@ -138,7 +137,7 @@ impl Share {
         }
     }
 
-    /// Records of `records` that this rank owns, where slots go to owners strictly.
+    /// Records of `records` that this rank owns, if slots go strictly to owners.
     pub(crate) fn own(&self, records: u64) -> Option<u64> {
         match &self.rule {
             Rule::Owned(owned) => Some(self.counted(owned, records).own),
@@ -163,8 +162,8 @@ impl Share {
         }
     }
 
-    /// Leaves of the global batch `ids[start..]` this rank's slots, in their order; where owners decide,
-    /// all, of which it takes those that it [may](Share::may_take).
+    /// Keeps this rank's slots of the global batch `ids[start..]`, in their order; if owners decide, keeps all, and
+    /// the rank takes those that it [may](Share::may_take).
     pub(crate) fn retain(&self, epoch: u64, ids: &mut Vec<u64>, start: usize) {
         match &self.rule {
             Rule::Even => {
@@ -263,7 +262,7 @@ mod tests {
         let mean: f64 = 0.34 * 30_000.0;
         let deviation = (mean * 0.66).sqrt();
         assert_eq!(bound(0), (mean + DEVIATIONS * deviation).ceil() as u64);
-        // All that there is, and no more.
+        // All records, and no more.
         assert_eq!(striped(1, 3, 1_000).most_of(100_000, 100_000), 34_000);
         assert_eq!(striped(0, 1, 10).most_of(50, 100), 50);
         assert_eq!(striped(0, 4, 10).most_of(0, 100), 0);

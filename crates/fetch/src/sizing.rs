@@ -2,9 +2,9 @@
 //!
 //! With `n` sections to a sweep, a pane is loaded over `n` steps: while one pane is consumed, the others hold 1/n,
 //! 2/n … of their rows, so n + 3 half panes are in memory, the tables of all n + 1 of them, and a sweep serves `n`
-//! panes. Memory for a fraction f of the rows so gives sweeps that serve T = 2·n/(n + 3)·f of an epoch: 1.68·f at
-//! n = 16, where loading disjoint windows behind a second buffer gives f/2. Read amplification is (1/T)·(1 −
-//! e^(−T·r)) for r records a page.
+//! panes. Memory for a fraction f of the rows thus gives sweeps that serve T = 2·n/(n + 3)·f of an epoch: 1.68·f at
+//! n = 16, against f/2 for disjoint windows behind a second buffer. Read amplification is (1/T)·(1 − e^(−T·r)) for
+//! r records a page.
 
 use pelton_format::{Dataset, Layout};
 use pelton_plan::Spread;
@@ -22,7 +22,7 @@ const MOST_SECTIONS: u64 = 16;
 const TABLE_BYTES_PER_ROW: u64 = 8 + 8 + 4;
 /// Share of the budget kept back for vectors that grow past their estimate.
 const MARGIN: f64 = 0.04;
-/// Target of one pane where a longer one saves no reads: enough to keep a deep queue busy.
+/// Target of one pane if a longer one saves no reads: enough to keep a deep queue busy.
 const SHORT_PANE_BYTES: u64 = 16 << 20;
 
 /// How the budget is divided.
@@ -78,7 +78,7 @@ pub fn largest_batch(dataset: &Dataset, options: &FetchOptions) -> u64 {
 }
 
 /// Bytes that each row of a pane's length takes while one pane is consumed and the next is loaded.
-/// Scatter may have the pane after them planned (id and slot), and has no cells. Over ranks it has a bit for
+/// Scatter may have the pane after them planned (id and slot), and has no cells. With several ranks it has a bit for
 /// every record of the global batches.
 fn two_panes_row_bytes(dataset: &Dataset, options: &FetchOptions, access: Access) -> u64 {
     let row = pane_row_bytes(dataset);
@@ -149,7 +149,7 @@ pub(crate) fn divide(
         && options.look_ahead.is_none();
     let short = access == Access::Direct || demand.spread == Spread::InOrder;
     let (sections, ahead, pane_batches) = match access {
-        // A consumer that declines records by what it has learnt is asked one batch ahead only.
+        // For a consumer that declines records by its progress, only one batch ahead is planned.
         _ if options.epoch_barrier => (1, 1, 1),
         _ if short => {
             let pane = (SHORT_PANE_BYTES / batch_bytes).clamp(1, batches_in_memory / 2);

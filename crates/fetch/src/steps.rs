@@ -18,14 +18,14 @@ pub trait Steps: Send {
     /// How the records of a step are spread over the files.
     fn spread(&self) -> Spread;
 
-    /// The plan, where every step of it is a step here: then what an epoch reads is known before the epoch begins, as
+    /// The plan, if every step of it is a step here: then the reads of an epoch are known before it begins, as
     /// [`Access::Scatter`](crate::Access::Scatter) needs it.
     fn plan(&self) -> Option<&Arc<Plan>> {
         None
     }
 }
 
-/// Which step it is.
+/// The epoch and the step in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Its epoch and number.
@@ -36,8 +36,8 @@ pub struct Step {
     pub ends_load: bool,
 }
 
-/// Most records that are yielded of a step of a plan, as far as that can be known before: an order that reads runs of
-/// neighbours may give a rank all of a batch that its share is taken of.
+/// Most records that a step of a plan yields, as far as known in advance: an order that reads runs of neighbours may
+/// give a rank all records of a batch.
 pub(crate) fn most_of_plan(plan: &Plan, options: &FetchOptions) -> u64 {
     let steps = 0..plan.steps(0).min(2);
     let longest = steps.filter_map(|step| plan.step_len(0, step)).max();
@@ -59,7 +59,7 @@ pub(crate) struct PlanSteps {
     share: Option<Share>,
     most: u64,
     batch: StepBatch,
-    /// The order of the epoch, where it is read in loads, and the load of the step that came last.
+    /// The order of the epoch, if it is read in loads, and the load of the last step.
     loads: Option<(EpochOrder, u64)>,
 }
 

@@ -260,7 +260,7 @@ const BATCH: usize = 8;
 const STEPS: usize = 256;
 const HEADS: usize = 4;
 
-/// The parameters of a layer and what its forward pass leaves.
+/// The parameters of a layer and the saved results of its forward pass.
 struct Layer {
     norms: [(Parameter, Parameter); 2],
     /// Queries, keys and values; output of the attention; two layers of the perceptron.

@@ -1,8 +1,8 @@
 //! Causal self-attention by blocks: out_t = Σ_s softmax_s(q_t·k_s / √d)·v_s over s ≤ t in the segment of t.
 //!
-//! The T × T matrix never exists: for a block of queries, scores of up to 256 keys at a time are made, turned into
-//! weights and used, all in cache. Forward keeps the largest score so far and rescales when a later block has a
-//! larger one (online softmax); it saves log Σ e^score of each query, from which backward recomputes the weights.
+//! The T × T matrix never exists: for a block of queries, scores of up to 256 keys at a time are computed, turned into
+//! weights and used, all in cache. Forward keeps the largest score so far and rescales when a later block has a larger
+//! one (online softmax); it saves log Σ e^score of each query, so that backward can recompute the weights.
 //!
 //! Queries, keys and values are read in the layout of a fused projection, \[batch, T, 3, heads, d\], and each
 //! head is copied once to contiguous rows: T·d moves next to T²·d operations.
@@ -31,14 +31,14 @@ pub struct Attention<'a> {
     pub heads: usize,
     /// d, numbers of a head at a position; at most 256.
     pub width: usize,
-    /// \[batch, T\]. Neighbours with the same number are a segment, and no position sees another segment: several
+    /// \[batch, T\]. Adjacent positions with the same id form a segment, and no position sees another segment: several
     /// texts packed into one row.
     pub segments: Option<&'a [u32]>,
 }
 
 impl Attention<'_> {
-    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], which
-    /// `backward` needs. Panics where sizes do not fit; so does `backward`.
+    /// `qkv` \[batch, T, 3, heads, d\] → `out` \[batch, T, heads, d\] and `log_sums` \[batch, heads, T\], for
+    /// `backward`. Panics if sizes do not fit; so does `backward`.
     pub fn forward(&self, qkv: &[f32], out: &mut [f32], log_sums: &mut [f32]) {
         self.forward_at(Simd::current(), qkv, out, log_sums);
     }
@@ -65,7 +65,7 @@ impl Attention<'_> {
         });
     }
 
-    /// The gradient of `qkv` from that of `out`, with what `forward` wrote. `dqkv` is overwritten.
+    /// The gradient of `qkv` from that of `out` and the outputs of `forward`. Overwrites `dqkv`.
     pub fn backward(
         &self,
         qkv: &[f32],
@@ -173,7 +173,7 @@ struct AttentionHead<'a> {
     starts: &'a [usize],
 }
 
-/// What a backward pass of a head reads; `log_sums` are the head's.
+/// The inputs of a head's backward pass; `log_sums` are the head's.
 struct Given<'a> {
     qkv: &'a [f32],
     out: &'a [f32],
@@ -190,13 +190,13 @@ enum Part {
 }
 
 impl AttentionHead<'_> {
-    /// Where position `t` of a part begins in `qkv`.
+    /// Offset of position `t` of a part in `qkv`.
     fn at(&self, t: usize, part: Part) -> usize {
         let of = self.of;
         (((self.row * of.steps + t) * 3 + part as usize) * of.heads + self.head) * of.width
     }
 
-    /// Where position `t` begins in the output.
+    /// Offset of position `t` in the output.
     fn out_at(&self, t: usize) -> usize {
         ((self.row * self.of.steps + t) * self.of.heads + self.head) * self.of.width
     }
@@ -304,7 +304,7 @@ impl AttentionHead<'_> {
                 .multiply(count, wide, sums, wide, true);
             if key + keys_here == query + count {
                 for i in 0..count {
-                    // SAFETY: no other head and no other query has this place.
+                    // SAFETY: no other head and no other query writes this range.
                     #[allow(unsafe_code)]
                     let to = unsafe { out.write(self.out_at(query + i), width) };
                     let by = 1.0 / total[i];
@@ -366,7 +366,7 @@ impl AttentionHead<'_> {
             *shared = sums::dot(&out[at..at + width], &dout[at..at + width]);
         }
         let write = |t: usize, part: Part, from: &[f32]| {
-            // SAFETY: no other head and no other position has this place.
+            // SAFETY: no other head and no other position writes this range.
             #[allow(unsafe_code)]
             let to = unsafe { dqkv.write(self.at(t, part), width) };
             to.copy_from_slice(&from[..width]);
@@ -417,7 +417,7 @@ impl AttentionHead<'_> {
         }
     }
 
-    /// Which of the keys `key..key + keys` query `t` sees, counted from `key`.
+    /// The keys of `key..key + keys` that query `t` sees, counted from `key`.
     #[inline(always)]
     fn seen(&self, t: usize, key: usize, keys: usize) -> std::ops::Range<usize> {
         let end = (t + 1).saturating_sub(key).min(keys);

@@ -28,8 +28,8 @@ pub fn columns(level: Simd, n: usize) -> usize {
 }
 
 impl Block<'_> {
-    /// c = a·b, or += with `add`: `m` rows of `n` columns, `n` as `columns` rounds it. Panics where an operand is
-    /// too short.
+    /// c = a·b, or += with `add`: `m` rows of `n` columns, `n` as `columns` rounds it. Panics if an operand is too
+    /// short.
     pub fn multiply(&self, m: usize, n: usize, c: &mut [f32], c_stride: usize, add: bool) {
         if m == 0 || n == 0 {
             return;
@@ -65,7 +65,7 @@ impl Block<'_> {
                     bias: None,
                     relu: false,
                 };
-                // SAFETY: rows and columns lie inside `c`, as asserted above, and `c` is borrowed for writing.
+                // SAFETY: rows and columns are inside `c`, as asserted above, and `c` is borrowed for writing.
                 unsafe { tile::multiply(self.level, &tile) };
             }
         }

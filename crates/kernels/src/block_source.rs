@@ -1,4 +1,4 @@
-//! Where the numbers of a product come from.
+//! The sources of a product's operands.
 
 use std::ops::Range;
 

@@ -1,6 +1,6 @@
 //! Convolution in two dimensions, channels last.
 //!
-//! Every pass is one product of matrices whose blocks are copied straight out of the images (implicit GEMM):
+//! Every pass is one product of matrices; their blocks are copied straight out of the images (implicit GEMM):
 //!
 //! | pass | m | k | n |
 //! |---|---|---|---|
@@ -49,7 +49,7 @@ pub struct Conv {
 }
 
 impl Conv {
-    /// Height and width of the output. Panics where the kernel is larger than the padded input, or has no size.
+    /// Height and width of the output. Panics if the kernel is larger than the padded input, or empty.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|axis| {
             let size = self.input[axis] + 2 * self.padding[axis];
@@ -125,7 +125,7 @@ impl Conv {
         assert_eq!(y, self.output_len(), "output of a convolution");
     }
 
-    /// What the kernel covers.
+    /// The windows that the kernel covers.
     fn window<'a>(&self, image: &'a [f32], batch_inside: bool) -> Window<'a> {
         let output = self.output();
         let [y, x] = [0, 1].map(|axis| Axis {
@@ -293,7 +293,7 @@ impl Conv {
     }
 }
 
-/// Blocks of k that end where taps do, unless too short.
+/// Blocks of k that end at the end of a tap, unless too short.
 fn depth_of_taps(channels: usize, k: usize) -> usize {
     if channels == 0 {
         return 1;

@@ -1,10 +1,9 @@
 //! Softmax and cross-entropy in one pass over blocks of rows.
 //!
-//! loss of a row = (1 − s)·(lse − x_t) + s·(lse − mean x), lse = log Σ e^x, s the label smoothing;
-//! its gradient by x_j is p_j − s/v − (1 − s)·\[j = t\]. A row of 10 000 classes stays in the first-level cache
-//! between its maximum, its exponentials and its gradient, so memory sees each logit read once and its
-//! gradient written once, in the same place. The alternative, log-softmax and then its backward, moves five
-//! times as much.
+//! loss of a row = (1 − s)·(lse − x_t) + s·(lse − mean x), lse = log Σ e^x, s the label smoothing; its gradient by x_j
+//! is p_j − s/v − (1 − s)·\[j = t\]. A row of 10 000 classes stays in the first-level cache between its maximum, its
+//! exponentials and its gradient, so memory sees each logit read once and its gradient written once, in place. The
+//! alternative, log-softmax and then its backward, moves five times as much.
 
 use rayon::prelude::*;
 
@@ -56,9 +55,9 @@ pub struct CrossEntropy<'a> {
     pub classes: usize,
     /// The right class of each row, below `classes`.
     pub targets: Targets<'a>,
-    /// A row with this target is not counted: no loss, a gradient of zeros.
+    /// A row with this target does not count: no loss, a gradient of zeros.
     pub ignore: Option<i64>,
-    /// Share of the target given to all classes alike.
+    /// Share of the target spread evenly over all classes.
     pub smoothing: f32,
     /// Added to every row of logits.
     pub bias: Option<&'a [f32]>,
@@ -71,12 +70,12 @@ pub struct Loss {
     pub sum: f64,
     /// Rows counted.
     pub count: usize,
-    /// Counted rows where the target has the first largest logit.
+    /// Counted rows with the target as the first largest logit.
     pub correct: usize,
 }
 
 impl Loss {
-    /// Mean over counted rows; NaN where none counts, as in PyTorch.
+    /// Mean over counted rows; NaN if there are none, as in PyTorch.
     pub fn mean(&self) -> f64 {
         self.sum / self.count as f64
     }
@@ -115,7 +114,7 @@ impl CrossEntropy<'_> {
         parts.into_iter().fold(Loss::default(), Loss::plus)
     }
 
-    /// Losses, and in place of `logits` their gradient times `upstream`.
+    /// Losses; replaces `logits` by their gradient times `upstream`.
     ///
     /// `bias_gradient` \[classes\], if given, gets the sum of the gradient's rows; `rows` \[n\], if
     /// given, gets the loss of each row (before `upstream`).
@@ -231,7 +230,7 @@ impl CrossEntropy<'_> {
     }
 }
 
-/// Chunks of logits, each with its chunk of `rows`, empty where there are none.
+/// Chunks of logits, each with its chunk of `rows`, empty if `rows` is `None`.
 fn with_rows<C>(
     chunks: C,
     rows: Option<&mut [f32]>,

@@ -3,7 +3,7 @@
 
 use std::marker::PhantomData;
 
-/// A slice shared by threads that agree on who touches what.
+/// A slice shared by threads that access disjoint ranges.
 ///
 /// For rows of a matrix cut by columns no safe split exists; the alternative, a copy for each thread, would move
 /// every number once more.
@@ -14,7 +14,7 @@ pub struct Disjoint<'a> {
     of: PhantomData<&'a mut [f32]>,
 }
 
-// SAFETY: it gives access by unsafe functions only, whose callers keep threads apart.
+// SAFETY: access is only through unsafe functions; their callers keep threads apart.
 unsafe impl Send for Disjoint<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for Disjoint<'_> {}
@@ -28,10 +28,10 @@ impl<'a> Disjoint<'a> {
         }
     }
 
-    /// Numbers `at..at + len`. Panics where they end beyond the slice.
+    /// Numbers `at..at + len`. Panics if they end beyond the slice.
     ///
     /// # Safety
-    /// Nobody writes any of them while the result lives.
+    /// No thread writes any of them while the result lives.
     #[inline(always)]
     pub unsafe fn read(&self, at: usize, len: usize) -> &'a [f32] {
         assert!(at <= self.len && len <= self.len - at, "beyond a slice");
@@ -39,10 +39,10 @@ impl<'a> Disjoint<'a> {
         unsafe { std::slice::from_raw_parts(self.start.add(at), len) }
     }
 
-    /// Numbers `at..at + len`, to be changed. Panics where they end beyond the slice.
+    /// Mutable numbers `at..at + len`. Panics if they end beyond the slice.
     ///
     /// # Safety
-    /// Nobody else reads or writes any of them while the result lives.
+    /// No other thread reads or writes any of them while the result lives.
     #[inline(always)]
     #[allow(clippy::mut_from_ref)]
     pub unsafe fn write(&self, at: usize, len: usize) -> &'a mut [f32] {

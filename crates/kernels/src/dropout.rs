@@ -7,7 +7,7 @@ use crate::simd::{self, Kernel, Simd};
 /// Numbers that share the mixed part of the key.
 const BLOCK: usize = 16 * 1024;
 
-/// Puts zeros on a share `drop` of `x` and multiplies the rest by 1/(1 − drop). The same `key` drops the same places:
+/// Zeroes a share `drop` of `x` and multiplies the rest by 1/(1 − drop). The same `key` drops the same elements:
 /// forward on the values, backward on their gradient. Panics unless 0 ≤ drop < 1.
 pub fn dropout(x: &mut [f32], drop: f32, key: u64) {
     dropout_at(Simd::current(), x, drop, key);

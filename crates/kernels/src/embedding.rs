@@ -1,4 +1,4 @@
-//! Rows of a table by number, and the gradient of the table.
+//! Rows of a table by index, and the gradient of the table.
 
 use rayon::prelude::*;
 

@@ -17,7 +17,7 @@ pub enum Gelu {
 }
 
 impl Gelu {
-    /// y = gelu(x), number by number. Panics where lengths differ; so does `backward`.
+    /// y = gelu(x), element by element. Panics if lengths differ; so does `backward`.
     pub fn forward(self, x: &[f32], y: &mut [f32]) {
         self.forward_at(Simd::current(), x, y);
     }
@@ -32,7 +32,7 @@ impl Gelu {
             });
     }
 
-    /// dy·gelu′(x), in place of `dy`.
+    /// dy·gelu′(x), in place in `dy`.
     pub fn backward(self, x: &[f32], dy: &mut [f32]) {
         self.backward_at(Simd::current(), x, dy);
     }

@@ -7,7 +7,7 @@ use crate::simd::Simd;
 
 /// c = a·b, or c += a·b with `add`. `c` is row-major, with `stride` numbers from one row to the next.
 ///
-/// Shapes: `a` \[m, k\], `b` \[k, n\], `c` \[m, n\]. Panics where they do not fit.
+/// Shapes: `a` \[m, k\], `b` \[k, n\], `c` \[m, n\]. Panics if they do not fit.
 pub fn gemm(
     precision: Precision,
     a: Matrix<'_>,
@@ -35,8 +35,8 @@ fn at_level(
 
 /// c = aᵀ·b without gaps, for operands of many rows: the gradient of weights from a batch.
 ///
-/// Shapes: `a` \[k, m\], `b` \[k, n\], `c` \[m, n\]. Neither operand is packed as a whole, and k is divided too where
-/// m·n is small. Panics where shapes do not fit.
+/// Shapes: `a` \[k, m\], `b` \[k, n\], `c` \[m, n\]. Neither operand is packed as a whole, and k is divided too if m·n
+/// is small. Panics if shapes do not fit.
 pub fn gemm_over_rows(precision: Precision, a: Matrix<'_>, b: Matrix<'_>, c: &mut [f32]) {
     assert_eq!(a.rows(), b.rows(), "inner sizes of a product");
     assert_eq!(c.len(), a.cols() * b.cols(), "numbers of a product");
@@ -124,7 +124,7 @@ mod tests {
 
     const PRECISIONS: [Precision; 2] = [Precision::F32, Precision::Bf16];
 
-    /// Both operands in both ways of lying.
+    /// Both operands, each in both storage orders.
     fn operands<'a>(a: &'a [f32], b: &'a [f32], shape: [usize; 3]) -> Vec<[Matrix<'a>; 2]> {
         let [m, k, n] = shape;
         let lefts = [Matrix::new(a, m, k), Matrix::new(a, k, m).transposed()];
@@ -134,7 +134,7 @@ mod tests {
             .collect()
     }
 
-    /// Against the plain sums, exactly; every level, precision, way of lying, packed and not.
+    /// Against the plain sums, exactly; every level, precision and storage order, packed and not.
     fn check(m: usize, k: usize, n: usize) {
         let (a, b) = (numbers(m * k, 1), numbers(k * n, 2));
         let stride = n + 3;

@@ -17,8 +17,8 @@ pub struct LayerNorm<'a> {
 }
 
 impl LayerNorm<'_> {
-    /// `x` \[n, d\] → `y` \[n, d\], and `statistics` \[n, 2\], mean and 1/√(variance + eps) of each row, which
-    /// `backward` needs. Panics where sizes do not fit; so does `backward`.
+    /// `x` \[n, d\] → `y` \[n, d\], and `statistics` \[n, 2\], mean and 1/√(variance + eps) of each row, for
+    /// `backward`. Panics if sizes do not fit; so does `backward`.
     pub fn forward(&self, x: &[f32], y: &mut [f32], statistics: &mut [f32]) {
         self.forward_at(Simd::current(), x, y, statistics);
     }

@@ -10,10 +10,10 @@
 //! assert_eq!(c, [17.0, 39.0]);
 //! ```
 //!
-//! No framework: the caller owns the memory. Images are channels last, \[batch, height, width, channels\].
-//! Each loop is written once and compiled for several levels of instructions (`simd`); which one runs is
-//! chosen at run time. Work is divided among the threads of the rayon pool that the caller is in. The result does
-//! not depend on their number, except where an item says so.
+//! No framework: the caller owns the memory. Images are channels last, \[batch, height, width, channels\]. Each loop is
+//! written once and compiled for several levels of instructions (`simd`), one of them chosen at run time. Work is
+//! divided among the threads of the caller's rayon pool. The result does not depend on their number, unless an item
+//! says otherwise.
 
 pub mod embedding;
 pub mod math;

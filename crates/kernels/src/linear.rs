@@ -22,10 +22,10 @@ pub struct Linear<'a> {
     pub precision: Precision,
 }
 
-/// What `Linear::backward` writes.
+/// The outputs of `Linear::backward`.
 #[derive(Debug)]
 pub struct LinearGradients<'a> {
-    /// \[n, inputs\]; none where the input needs no gradient.
+    /// \[n, inputs\]; `None` if the input needs no gradient.
     pub dx: Option<&'a mut [f32]>,
     /// \[outputs, inputs\].
     pub dweights: &'a mut [f32],
@@ -34,8 +34,8 @@ pub struct LinearGradients<'a> {
 }
 
 impl Linear<'_> {
-    /// `x` \[n, inputs\] → `y` \[n, outputs\]; added to `y` with `add`, as a residual connection needs it. Panics where
-    /// sizes do not fit; so does `backward`.
+    /// `x` \[n, inputs\] → `y` \[n, outputs\]; added to `y` with `add`, for a residual connection. Panics if sizes do
+    /// not fit; so does `backward`.
     pub fn forward(&self, x: &[f32], y: &mut [f32], add: bool) {
         self.forward_at(Simd::current(), x, y, add);
     }

@@ -1,9 +1,9 @@
-//! Convolutions of few channels: windows are read where they lie.
+//! Convolutions of few channels: windows are read in place.
 //!
 //! `product` copies the window of every pixel, each number once for each tap. With few channels that takes about as
-//! long as the multiplications. Here a strip of lines is copied once, with zeros around it. What one line of taps
-//! covers then lies side by side, and the same of the next pixel begins one pixel's channels further on, so a tile
-//! runs over the taps line by line.
+//! long as the multiplications. Here a strip of lines is copied once, with zeros around it. The numbers under one line
+//! of taps are then contiguous, and those of the next pixel begin one pixel's channels further on, so a tile runs over
+//! the taps line by line.
 //!
 //! In bf16 the pairs of the convolution are adjacent channels; those of the weight gradient are pixels one above the
 //! other, since its tiles run along lines.
@@ -35,7 +35,7 @@ pub(crate) fn fits(window: &Window<'_>, out_channels: usize) -> bool {
         && out_channels.is_multiple_of(16)
 }
 
-/// y = window · weights, row by row, then the bias is added and, with `relu`, what is negative becomes 0.
+/// y = window · weights, row by row, then the bias is added and, with `relu`, negative results become 0.
 pub(crate) fn multiply(
     level: Simd,
     precision: Precision,
@@ -88,8 +88,8 @@ pub(crate) fn multiply(
                         bias: bias.map(|bias| &bias[column..]),
                         relu,
                     };
-                    // SAFETY: row i of the tile lies inside pixel i of the part, whose n numbers hold all columns of
-                    // the tile, as just asserted; y is borrowed mutably.
+                    // SAFETY: row i of the tile is inside pixel i of the part, and the n numbers of a pixel hold all
+                    // columns of the tile, as just asserted; y is borrowed mutably.
                     unsafe { tile::multiply(level, &tile) };
                 }
             }
@@ -165,8 +165,8 @@ pub(crate) fn weight_gradient(
                             bias: None,
                             relu: false,
                         };
-                        // SAFETY: rows and columns of the tile lie inside dw, which is borrowed mutably: columns of
-                        // a tap come in whole narrow tiles, since channels are a multiple of their width.
+                        // SAFETY: rows and columns of the tile are inside dw, which is borrowed mutably: columns of a
+                        // tap come in whole narrow tiles, since channels are a multiple of their width.
                         unsafe { tile::multiply(level, &tile) };
                     }
                 }
@@ -228,7 +228,7 @@ impl Strips<'_> {
         (image, start..(start + self.high).min(self.window.y.output))
     }
 
-    /// Copies what some lines of the output look at.
+    /// Copies the input of some output lines.
     fn copy<'s>(&self, image: usize, lines: Range<usize>, scratch: &'s mut Vec<f32>) -> &'s [f32] {
         let high = lines.len() + self.window.y.taps - 1;
         let to = product::aligned(scratch, high * self.line);

@@ -1,19 +1,18 @@
 //! exp, tanh, sigmoid and erf of f32, written so that the compiler turns a loop over them into vector code:
 //! no branch, no table, no call. The library's own would be called once a number.
 //!
-//! Multiplication and addition stay apart (no fused form), so that every level of instructions gives the
-//! same numbers.
+//! Multiplication and addition stay separate (no fused form), so that every level of instructions gives the same
+//! numbers.
 
 // Coefficients are given as published, with more digits than f32 keeps.
 #![allow(clippy::excessive_precision)]
 
-/// e^x. Relative error below 1.2e-7; 0 below −86.9, where the exact value is
-/// under 1.9e-38; infinite from 88.73; NaN of NaN.
+/// e^x. Relative error below 1.2e-7; 0 below −86.9 (exact: under 1.9e-38); infinite from 88.73; NaN of NaN.
 ///
 /// x = n·ln 2 + r with |r| ≤ ½ ln 2, and a polynomial in r (Cephes, `expf`).
 #[inline(always)]
 pub fn exp(x: f32) -> f32 {
-    // Adding 1.5·2^23 rounds to a whole number and leaves it in the low bits.
+    // Adding 1.5·2^23 rounds to an integer and leaves it in the low bits.
     const ROUND: f32 = 12_582_912.0;
     let shifted = x * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
@@ -41,11 +40,11 @@ pub fn sigmoid(x: f32) -> f32 {
 
 /// tanh x. Relative error below 6e-7; NaN of NaN.
 ///
-/// An odd polynomial over an even one, as in Eigen; ±1 beyond 7.905, where f32 has nothing nearer.
+/// An odd polynomial over an even one, as in Eigen; ±1 beyond 7.905, the nearest f32 there.
 #[inline(always)]
 pub fn tanh(x: f32) -> f32 {
     const END: f32 = 7.905_311_107_635_498;
-    // Where tanh x is x to f32; the fraction would lose digits to tiny products.
+    // Here tanh x is x in f32; the fraction would lose digits to tiny products.
     let small = x.abs() < 4e-4;
     let same = x;
     let x = if x > END { END } else { x };

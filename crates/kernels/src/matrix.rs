@@ -11,7 +11,7 @@ pub struct Matrix<'a> {
 }
 
 impl<'a> Matrix<'a> {
-    /// Row by row, without gaps. Panics where `data` is shorter.
+    /// Row by row, without gaps. Panics if `data` is shorter.
     pub fn new(data: &'a [f32], rows: usize, cols: usize) -> Matrix<'a> {
         Matrix::strided(data, rows, cols, cols, 1)
     }

@@ -1,8 +1,8 @@
-//! Batch normalisation with what follows it in a net: y = relu(gamma · (x − mean) / std + beta + residual).
+//! Batch normalisation with the operations after it in a net: y = relu(gamma · (x − mean) / std + beta + residual).
 //!
-//! Images are \[…, channels\]; all that comes before the channels is called pixels here. Forward: one pass over x for
+//! Images are \[…, channels\]; all dimensions before the channels are called pixels here. Forward: one pass over x for
 //! the statistics, one that writes y. Backward: one pass for the sums, one that writes the gradients. Only mean and
-//! 1/std are kept from forward to backward; where a ReLU cut is seen from y > 0.
+//! 1/std are kept from forward to backward; y > 0 gives the mask of a ReLU.
 //!
 //! Sums of a chunk of pixels run in f32, of differences from a value near the mean; chunks are joined in f64 by the
 //! formula of Chan, Golub and LeVeque (1983). So a mean that is large next to the deviation costs no digits.
@@ -38,7 +38,7 @@ pub struct Running<'a> {
     pub momentum: f32,
 }
 
-/// What the backward pass needs of the forward one.
+/// Results of the forward pass for the backward one.
 #[derive(Debug)]
 pub struct Saved<'a> {
     /// Mean of each channel in this batch.
@@ -47,7 +47,7 @@ pub struct Saved<'a> {
     pub inverse_deviation: &'a mut [f32],
 }
 
-/// What the backward pass reads.
+/// The inputs of the backward pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Backward<'a> {
     /// Input of the forward pass.
@@ -62,7 +62,7 @@ pub struct Backward<'a> {
     pub inverse_deviation: &'a [f32],
 }
 
-/// What the backward pass writes.
+/// The outputs of the backward pass.
 #[derive(Debug)]
 pub struct Gradients<'a> {
     /// Of the input.
@@ -104,7 +104,7 @@ impl BatchNorm<'_> {
         self.apply(Simd::current(), x, residual, mean, &inverse, y);
     }
 
-    /// Gradients of what `train` computed.
+    /// Gradients of the operation of `train`.
     pub fn backward(&self, from: Backward<'_>, to: Gradients<'_>) {
         self.backward_at(Simd::current(), from, to);
     }

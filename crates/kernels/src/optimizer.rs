@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::simd::{self, Kernel, Simd};
 
-/// Numbers in a block: what a task takes at once, and the unit of sums, so that a norm does not depend on threads.
+/// Numbers in a block, the unit of tasks and of sums, so that a norm does not depend on threads.
 const BLOCK: usize = 16 * 1024;
 
 /// A parameter with its gradient and one state.
@@ -24,7 +24,7 @@ pub struct Tensor<'a> {
 
 /// The norm of all gradients together, divided by the loss scale.
 ///
-/// Infinite or NaN exactly where a gradient is: squares are summed in f64, which the largest f32 does not fill.
+/// Infinite or NaN exactly if a gradient is: squares are summed in f64, which the largest f32 does not overflow.
 pub fn gradient_norm(gradients: &[&[f32]], loss_scale: f32) -> f64 {
     gradient_norm_at(Simd::current(), gradients, loss_scale)
 }
@@ -85,8 +85,8 @@ impl Sgd {
     }
 }
 
-/// Layer-wise adaptive rate scaling: λ = η‖w‖ / (‖g‖ + β‖w‖) for each tensor; v ← momentum·v + lr·λ·(g + βw);
-/// w −= v. λ is 1 where ‖w‖ or ‖g‖ is 0 (else such a tensor would never move).
+/// Layer-wise adaptive rate scaling: λ = η‖w‖ / (‖g‖ + β‖w‖) for each tensor; v ← momentum·v + lr·λ·(g + βw); w −= v. λ
+/// is 1 if ‖w‖ or ‖g‖ is 0 (else such a tensor would never move).
 #[derive(Clone, Copy, Debug)]
 pub struct Lars {
     /// Learning rate, γ.

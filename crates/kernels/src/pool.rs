@@ -1,8 +1,8 @@
 //! Pooling: the maximum or the mean of windows of an image, channels last.
 //!
-//! Maxima keep their place, one byte a number; to find it again from x and y would read four times as much. The
-//! backward passes run over input lines, each of which collects from the windows that cover it, so that lines can be
-//! divided among threads.
+//! The position of each maximum is saved, one byte a number; finding it again from x and y would read four times as
+//! much. The backward passes run over input lines; each line collects from the windows that cover it, so that lines can
+//! be divided among threads.
 
 use std::ops::Range;
 
@@ -41,8 +41,8 @@ impl Pool {
         }
     }
 
-    /// Height and width of the output. Panics where the window is larger than the padded input or the padding more
-    /// than half of it.
+    /// Height and width of the output. Panics if the window is larger than the padded input or the padding more than
+    /// half of it.
     pub fn output(&self) -> [usize; 2] {
         [0, 1].map(|axis| {
             let size = self.input[axis] + 2 * self.padding[axis];
@@ -66,8 +66,8 @@ impl Pool {
         self.batch * high * wide * self.channels
     }
 
-    /// Maxima and their places, which count the pixels of a window line by line. The first of several equal ones
-    /// wins; what is not a number wins over all.
+    /// Maxima and their positions: pixel indices in a window, line by line. The first of several equal ones wins; NaN
+    /// wins over all.
     pub fn max(&self, x: &[f32], y: &mut [f32], places: &mut [u8]) {
         self.max_at(Simd::current(), x, y, places);
     }
@@ -258,7 +258,7 @@ impl Kernel for MeanLine<'_> {
 struct BackwardLine<'a> {
     pool: &'a Pool,
     dy: &'a [f32],
-    /// Of maxima; none for means.
+    /// Positions of maxima; `None` for means.
     places: Option<&'a [u8]>,
     number: usize,
     dx: &'a mut [f32],

@@ -1,8 +1,8 @@
 //! Operands of products in bf16: 8 bits of an f32's 24, rounded to nearest, ties to even, while blocks are copied.
 //!
-//! AVX-512 multiplies pairs that are adjacent along k (`vdpbf16ps`), twice as many numbers an instruction as of f32.
-//! A pair takes the room of one f32, so that all else of a product is as it is, with half as many numbers
-//! along k. Other levels multiply the rounded numbers as f32: equal operands at the speed of f32.
+//! AVX-512 multiplies pairs that are adjacent along k (`vdpbf16ps`), twice as many numbers an instruction as of f32. A
+//! pair takes the room of one f32, so the rest of a product is unchanged, with half as many numbers along k. Other
+//! levels multiply the rounded numbers as f32: equal operands at the speed of f32.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,10 +11,10 @@ use std::str::FromStr;
 use crate::block_source::BlockSource;
 use crate::simd::{Kernel, Simd, run};
 
-/// What the operands of a product are rounded to. Its sums are f32.
+/// The format that the operands of a product are rounded to. Its sums are f32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
-    /// Nothing: they are f32.
+    /// No rounding: they are f32.
     #[default]
     F32,
     /// bfloat16: the range of f32 and 8 bits. Numbers below 1.2e-38 may count as 0.
@@ -63,7 +63,7 @@ impl fmt::Display for Precision {
     }
 }
 
-/// What the numbers of an operand are.
+/// The form of an operand's numbers.
 #[derive(Clone, Copy, PartialEq)]
 enum Form {
     Single,
@@ -75,7 +75,7 @@ enum Form {
 }
 
 impl Form {
-    /// `pairs` where products take them.
+    /// `pairs` if products take them, else single numbers.
     fn of(level: Simd, precision: Precision, pairs: Form) -> Form {
         match precision {
             Precision::F32 => Form::Single,
@@ -92,7 +92,7 @@ pub(crate) struct Operand<'a> {
 }
 
 impl<'a> Operand<'a> {
-    /// One whose rows are along k.
+    /// An operand with rows along k.
     pub(crate) fn by_rows(
         level: Simd,
         precision: Precision,
@@ -101,7 +101,7 @@ impl<'a> Operand<'a> {
         Operand::new(level, precision, source, Form::PairsOfRows)
     }
 
-    /// One whose columns are along k.
+    /// An operand with columns along k.
     pub(crate) fn by_columns(
         level: Simd,
         precision: Precision,
@@ -213,7 +213,7 @@ impl BlockSource for Operand<'_> {
     }
 }
 
-/// Rounds numbers, in pairs of adjacent ones where products take pairs.
+/// Rounds numbers, in pairs of adjacent ones if products take pairs.
 pub(crate) fn round_line(level: Simd, precision: Precision, from: &[f32], to: &mut [f32]) {
     let form = Form::of(level, precision, Form::PairsOfColumns);
     let shape = [1, to.len()];
@@ -230,8 +230,8 @@ pub(crate) fn round_line(level: Simd, precision: Precision, from: &[f32], to: &m
     );
 }
 
-/// Rounds lines of `len` numbers. Where products take pairs, they are those of a line and the next, or 0 behind the
-/// last; every `step`-th line begins some.
+/// Rounds lines of `len` numbers. If products take pairs, these join a line and the next, or 0 after the last; every
+/// `step`-th line starts pairs.
 pub(crate) fn round_lines(
     level: Simd,
     precision: Precision,
@@ -276,7 +276,7 @@ struct Round<'a> {
 fn rounded(x: f32) -> u32 {
     let bits = x.to_bits();
     let even = bits.wrapping_add(0x7fff + (bits >> 16 & 1));
-    // What is not a number stays so.
+    // NaN stays NaN.
     let bits = if x.is_nan() { bits | 1 << 22 } else { even };
     bits & 0xffff_0000
 }

@@ -1,8 +1,7 @@
 //! c = a·b by blocks: the one loop under dense products and convolutions.
 //!
-//! Blocks of `a` and `b` are copied into caches in the order in which `tile` reads them, from any [`BlockSource`]. The
-//! division into blocks and tasks depends only on the shapes, so results do not depend on the number of
-//! threads.
+//! Blocks of `a` and `b` are copied into caches in the reading order of `tile`, from any [`BlockSource`]. The division
+//! into blocks and tasks depends only on the shapes, so results do not depend on the number of threads.
 
 #![allow(unsafe_code)]
 
@@ -31,7 +30,7 @@ const STRIP: usize = 6 << 10;
 /// Most tasks of a product.
 const TASKS: usize = 128;
 
-/// Numbers in the partial sums of a product whose k is divided.
+/// Most numbers in the partial sums of a product with divided k.
 const PARTIAL: usize = 2 << 20;
 
 /// The left operand, [m, k].
@@ -53,15 +52,15 @@ pub(crate) enum Right<'a> {
 /// The destination of the result, and its epilogue.
 pub(crate) struct Output<'a> {
     pub(crate) c: &'a mut [f32],
-    /// Where in `c` a row begins. Rows must not overlap.
+    /// Offset of a row in `c`. Rows must not overlap.
     pub(crate) row: &'a (dyn Fn(usize) -> usize + Sync),
     pub(crate) add: bool,
     pub(crate) bias: Option<&'a [f32]>,
     pub(crate) relu: bool,
 }
 
-/// A right operand in the order in which tiles read it: by blocks of k, in these by panels of as many columns as a
-/// tile is wide; the last panel is filled up with zeros.
+/// A right operand in the reading order of tiles: by blocks of k, in these by panels as wide as a tile; the last panel
+/// is padded with zeros.
 pub(crate) struct Packed {
     level: Simd,
     k: usize,
@@ -189,8 +188,8 @@ thread_local! {
     static WHOLE: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
-/// c = a·b, or what else `output` says. Sums run over blocks of `depth` ≤ [`DEPTH`] numbers or pairs. What is packed
-/// has the same precision.
+/// c = a·b, with the additions in `output`. Sums run over blocks of `depth` ≤ [`DEPTH`] numbers or pairs. Packed
+/// operands have the same precision.
 pub(crate) fn multiply(
     level: Simd,
     precision: Precision,
@@ -276,8 +275,8 @@ pub(crate) fn multiply(
     }
 }
 
-/// c = aᵀ·b for a long k: `a` \[k, m\] and `b` \[k, n\] are packed as they are needed, never as a whole. k is divided
-/// where m·n alone does not make enough tasks; the parts are added in a fixed order. `c` \[m, n\].
+/// c = aᵀ·b for a long k: `a` \[k, m\] and `b` \[k, n\] are packed as needed, never as a whole. k is divided if m·n
+/// alone does not make enough tasks; the parts are added in a fixed order. `c` \[m, n\].
 pub(crate) fn multiply_long(
     level: Simd,
     precision: Precision,
@@ -348,7 +347,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// Blocks of 16 tiles' rows and of up to 512 columns, or smaller ones where these are too few.
+    /// Blocks of 16 tiles' rows and of up to 512 columns, or smaller ones if these are too few.
     fn new(level: Simd, unit: usize, m: usize, n: usize, k: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
@@ -376,8 +375,8 @@ impl Grid {
         }
     }
 
-    /// For operands that are copied by each task: blocks of up to 40 tiles' rows and 640 columns, and k divided as
-    /// far as there is room for partial sums; smaller blocks where these are too few.
+    /// For operands that are copied by each task: blocks of up to 40 tiles' rows and 640 columns, and k divided as far
+    /// as there is room for partial sums; smaller blocks if these are too few.
     fn long(level: Simd, m: usize, n: usize, k: usize, depth: usize) -> Grid {
         let tiles = m.div_ceil(tile::height(level)).max(1);
         let panels = n.div_ceil(tile::width(level)).max(1);
@@ -446,7 +445,7 @@ impl Product<'_> {
             return;
         }
         assert!(self.depth <= DEPTH);
-        // Where all of b stays in a cache of level 1 or 2, a block of a may be so small that it stays there, too.
+        // If all of b stays in a cache of level 1 or 2, a block of a may be small enough to stay there, too.
         let height = tile::height(self.level);
         let strip = match (self.left, self.right) {
             (Left::Rows(_), Right::Packed(_)) if self.k * self.n <= RESIDENT => {
@@ -482,7 +481,7 @@ impl Product<'_> {
         }
     }
 
-    /// One task: a block of c, over some blocks of k. `shift` is where this part of k has its c.
+    /// One task: a block of c, over some blocks of k. `shift` is the offset of this part's c.
     fn block(
         &self,
         scratch: &mut Scratch,
@@ -577,7 +576,7 @@ impl Product<'_> {
         }
     }
 
-    /// Whether a panel of `b` adds nothing.
+    /// Whether a panel of `b` is all zeros.
     fn is_zero(&self, p: &Range<usize>, column: usize) -> bool {
         let end = (column + tile::width(self.level)).min(self.n);
         match self.right {
@@ -586,14 +585,14 @@ impl Product<'_> {
         }
     }
 
-    /// Computes a tile into c, by way of a buffer where it reaches beyond the last column.
+    /// Computes a tile into c, through a buffer if it extends beyond the last column.
     fn store(&self, tile: &Tile<'_>, column: usize, wide: usize, bias: Option<&[f32]>) {
         let filled = wide.min(self.n - column);
         let bias = bias.map(|bias| &bias[column..column + filled]);
         let c = tile.c.wrapping_add(column);
         if filled == wide {
-            // SAFETY: all columns of the tile lie inside the product's, whose rows `block` checked to lie inside c;
-            // tasks have different rows, columns or parts of k, and so different places.
+            // SAFETY: all columns of the tile are inside the product's, and `block` checked that its rows are inside c;
+            // tasks have different rows, columns or parts of k, and so write different numbers.
             unsafe { tile::multiply(self.level, &Tile { c, bias, ..*tile }) };
             return;
         }
@@ -644,11 +643,11 @@ impl Product<'_> {
         }
     }
 
-    /// The column from which on `b` must be copied, because panels are neither packed nor can `b` itself be read.
+    /// The first column of `b` that must be copied, because it is neither packed nor readable in place.
     fn copied(&self, columns: &Range<usize>) -> usize {
         match self.right {
             Right::Packed(_) => columns.end,
-            // Each number is used once: no copy pays, except of a last panel that is not full.
+            // Each number is used once: no copy pays, except for a partial last panel.
             Right::Source(source)
                 if self.m <= tile::height(self.level) && source.direct().is_some() =>
             {

@@ -1,10 +1,10 @@
-//! The rectifier, where no other loop can take it along.
+//! The rectifier, for use on its own: other loops include it if they can.
 
 use rayon::prelude::*;
 
 use crate::simd::{Kernel, Simd, run};
 
-/// y = max(x, 0); what is not a number stays so.
+/// y = max(x, 0); NaN stays NaN.
 pub fn relu(x: &[f32], y: &mut [f32]) {
     assert_eq!(x.len(), y.len(), "input and output of a ReLU");
     y.par_chunks_mut(1 << 14)

@@ -1,9 +1,9 @@
 //! Steps that follow one another, each cut into parts for several threads, without a fork for each step.
 //!
-//! A thread takes a part by raising the part's counter of steps, and waits, spinning, only for parts that other
-//! threads have taken and are working on. So nothing depends on how many threads arrive, or when: a single one
-//! does all parts. A barrier would hang where two such runs share a pool, each waiting for threads that wait in the
-//! other; a fork and join for each step costs 5 to 20 µs, as much as the step of a small LSTM.
+//! A thread takes a part by raising the part's counter of steps, and waits, spinning, only for parts that other threads
+//! have taken and are working on. So any number of threads may arrive at any time: a single one does all parts. A
+//! barrier would hang if two such runs share a pool, each waiting for threads that wait in the other; a fork and join
+//! for each step costs 5 to 20 µs, as much as the step of a small LSTM.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 #[repr(align(64))]
 struct Counter(AtomicUsize);
 
-/// Calls `work(step, part)` for `steps` steps of `parts` parts; no part of a step begins before all parts of the
-/// step before are done. All parts of later steps see what one part wrote.
+/// Calls `work(step, part)` for `steps` steps of `parts` parts; no part of a step begins before all parts of the step
+/// before are done. The writes of a part are visible to all parts of later steps.
 pub fn steps(steps: usize, parts: usize, work: impl Fn(usize, usize) + Sync) {
     if parts == 1 {
         return (0..steps).for_each(|step| work(step, 0));
@@ -63,7 +63,7 @@ fn wait_until(ready: impl Fn() -> bool) {
 mod tests {
     use super::*;
 
-    /// Each part of each step once, none before its step, with more and with fewer threads than parts.
+    /// Every part of every step runs once, in its step, with more and with fewer threads than parts.
     #[test]
     fn parts_run_once_and_in_order() {
         for threads in [1, 2, 5] {
@@ -83,7 +83,7 @@ mod tests {
         }
     }
 
-    /// Two runs at once in one pool, as two layers or two models may be.
+    /// Two concurrent runs in one pool, as of two layers or two models.
     #[test]
     fn runs_beside_each_other_end() {
         let count = AtomicUsize::new(0);

@@ -15,7 +15,7 @@ pub(crate) const DEPTH: usize = 256;
 /// rows, and 17 cache lines avoid conflicts in the cache.
 pub(crate) const ROW: usize = DEPTH + 16;
 
-/// Other distances between the rows of `a` for which there are tiles: channels of a pixel, and half of them.
+/// Other distances between the rows of `a` that tiles support: channels of a pixel, and half of them.
 pub(crate) const STEPS: [usize; 3] = [16, 32, 64];
 
 /// Rows of the highest tile of all levels.
@@ -27,7 +27,7 @@ pub(crate) struct Tile<'a> {
     pub(crate) depth: usize,
     /// Lines.
     pub(crate) lines: usize,
-    /// Each number of `a` and `b` is two, in bf16, as [`Operand`](crate::precision::Operand) makes them; only at a level that has
+    /// Each number of `a` and `b` is a pair in bf16 from [`Operand`](crate::precision::Operand); only at a level with
     /// bf16.
     pub(crate) pairs: bool,
     /// Element (i, p) of line l is at `i·a_row + p·a_column + l·a_line`.
@@ -78,7 +78,7 @@ pub(crate) fn width(level: Simd) -> usize {
     }
 }
 
-/// Where tiles begin that cover n columns, a multiple of half their width, and whether they are narrow.
+/// The start columns of tiles that cover n columns, a multiple of half their width, and whether they are narrow.
 pub(crate) fn columns(level: Simd, n: usize) -> impl Iterator<Item = (usize, bool)> {
     let width = width(level);
     (0..n)
@@ -126,8 +126,8 @@ pub(crate) unsafe fn multiply(level: Simd, tile: &Tile<'_>) {
     }
     assert!(tile.bias.is_none_or(|bias| bias.len() >= wide));
     assert!(!tile.pairs || level.has_bf16());
-    // SAFETY: all reads from a, b and the bias lie inside, as just asserted; c is the caller's promise; and the
-    // features of a level other than `Portable` exist, since `simd` returns only levels that exist.
+    // SAFETY: all reads from a, b and the bias are inside, as just asserted; the caller guarantees c; and the features
+    // of a level other than `Portable` exist, since `simd` returns only levels that exist.
     unsafe {
         match level {
             #[cfg(target_arch = "x86_64")]
@@ -225,7 +225,7 @@ unsafe fn body<V: Vector, M: Multiply<V>, const R: usize, const N: usize, const 
     }
 }
 
-/// What the numbers of an operand are.
+/// Multiplication for one form of an operand's numbers.
 ///
 /// # Safety
 /// As of [`Vector`].
@@ -345,8 +345,7 @@ macro_rules! intel {
             }
             #[inline(always)]
             unsafe fn at_least(self, other: Self) -> Self {
-                // The second operand is what comes out where the first or both are not numbers.
-                // SAFETY: the caller's.
+                // The result is the second operand if the first or both are NaN. SAFETY: the caller's.
                 unsafe { std::arch::x86_64::$max(other, self) }
             }
         }

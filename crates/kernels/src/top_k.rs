@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::simd::{self, Kernel, Simd};
 
-/// Ways of selecting.
+/// Methods of selection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopK {
     /// Layer by layer, each as a whole on one thread: the plain reference.
@@ -39,12 +39,12 @@ impl TopK {
 const CHUNK: usize = 1 << 16;
 /// Numbers that are looked at together before any is picked up.
 const TOGETHER: usize = 32;
-/// Leading bits of a magnitude that are counted: the exponent and four more.
+/// Leading bits of a magnitude in the histogram: the exponent and four more.
 const COUNTED_BITS: u32 = 12;
 /// Layers below this size are simply sorted.
 const SHORT: usize = 4096;
 
-/// A number's place in the order: the larger the earlier. Magnitude first, then the lower index.
+/// A number's rank: the larger the earlier. Magnitude first, then the lower index.
 fn rank(value: f32, index: usize) -> u64 {
     u64::from(magnitude(value)) << 32 | u64::from(!(index as u32))
 }
@@ -73,7 +73,7 @@ fn ranks(layer: &[f32], from: usize) -> Vec<u64> {
 
 /// The k largest by magnitude of each layer, as indices in ascending order.
 ///
-/// Panics where a layer has more than 2³² − 1 numbers.
+/// Panics if a layer has more than 2³² − 1 numbers.
 pub fn top_k(layers: &[(&[f32], usize)], method: TopK) -> Vec<Vec<u32>> {
     assert!(
         layers
@@ -96,7 +96,7 @@ pub fn top_k(layers: &[(&[f32], usize)], method: TopK) -> Vec<Vec<u32>> {
     }
 }
 
-/// Chunks of all layers: layer, and where the chunk begins.
+/// Chunks of all layers: layer, and start of the chunk.
 fn chunks(layers: &[(&[f32], usize)]) -> Vec<(usize, usize)> {
     let of_layer = |(at, (layer, _)): (usize, &(&[f32], usize))| {
         (0..layer.len()).step_by(CHUNK).map(move |from| (at, from))
@@ -104,7 +104,7 @@ fn chunks(layers: &[(&[f32], usize)]) -> Vec<(usize, usize)> {
     layers.iter().enumerate().flat_map(of_layer).collect()
 }
 
-/// What chunks found, layer by layer.
+/// The results of chunks, layer by layer.
 fn by_layer<T>(layers: usize, found: Vec<(usize, Vec<T>)>) -> Vec<Vec<T>> {
     let mut all: Vec<Vec<T>> = (0..layers).map(|_| Vec::new()).collect();
     for (layer, found) in found {
@@ -163,7 +163,7 @@ fn radix(layers: &[(&[f32], usize)]) -> Vec<Vec<u32>> {
     picked(layers, &least)
 }
 
-/// The largest of what is at least of the magnitude `least` in each layer, where enough is.
+/// The largest numbers of magnitude at least `least` in each layer, if there are enough.
 fn picked(layers: &[(&[f32], usize)], least: &[u32]) -> Vec<Vec<u32>> {
     let level = Simd::current();
     let of_chunk = |at: (usize, usize)| {
@@ -236,14 +236,14 @@ fn threshold(layer: &[f32], k: usize) -> u32 {
         return 0;
     }
     let size = (n / 100).max(SHORT / 4);
-    // Places by the golden ratio: evenly spread, and no pattern in the layer repeats with them.
+    // Positions by the golden ratio: evenly spread, and out of step with any pattern in the layer.
     let at = |i: usize| {
         let part = (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         ((u128::from(part) * n as u128) >> 64) as usize
     };
     let mut sample: Vec<u32> = (0..size).map(|i| magnitude(layer[at(i)])).collect();
     let expected = k as f64 * size as f64 / n as f64;
-    // Three deviations of a Poisson number, and a little where that is itself small.
+    // Three deviations of a Poisson variable, and a little more for small ones.
     let kept = (expected + 3.0 * expected.sqrt() + 3.0).ceil() as usize;
     if kept >= size {
         return 0;

@@ -13,7 +13,7 @@ pub(crate) struct Axis {
     pub(crate) output: usize,
     pub(crate) taps: usize,
     pub(crate) stride: usize,
-    /// Negative where the first pixels are left out.
+    /// Negative if the first pixels are left out.
     pub(crate) padding: isize,
 }
 
@@ -30,8 +30,8 @@ impl Axis {
 
 /// Rows: output pixels. Columns: taps from top to bottom, left to right, each with all channels.
 ///
-/// Rows are in the order \[batch, height, width\], or \[height, width, batch\] where `batch_inside`: then long runs of
-/// rows have the same position, and taps that lie outside the image for all of them need no multiplication.
+/// Rows are in the order \[batch, height, width\], or \[height, width, batch\] with `batch_inside`: then long runs of
+/// rows have the same position, and taps outside the image for all of them need no multiplication.
 #[derive(Clone, Copy)]
 pub(crate) struct Window<'a> {
     pub(crate) image: &'a [f32],
@@ -54,8 +54,8 @@ impl Window<'_> {
         }
     }
 
-    /// Copies what the first line of taps of all pixels of an output line covers, at stride 1, without repeats and
-    /// with zeros for what lies outside.
+    /// Copies the input under the first line of taps of an output line, at stride 1, without repeats and with zeros
+    /// outside the image.
     pub(crate) fn copy_line(&self, image: usize, output: usize, to: &mut [f32]) {
         let line = self.x.input * self.channels;
         let at = usize::try_from(self.y.first(output)).unwrap_or(usize::MAX);
@@ -125,7 +125,7 @@ impl Kernel for CopyWindow<'_> {
         if cols.is_empty() {
             return;
         }
-        // What the taps of one line cover lies side by side in the image.
+        // The input under one line of taps is contiguous in the image.
         let taps = cols.start / line..(cols.end - 1) / line + 1;
         let mut row = rows.start;
         while row < rows.end {

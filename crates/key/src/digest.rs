@@ -1,7 +1,7 @@
 //! Digests: numbers that identify contents, made by folding words one after the other.
 //!
-//! They are stored in checkpoints and files, so their values never change. They find mistakes and damage, but
-//! do not resist someone who searches for collisions.
+//! They are stored in checkpoints and files, so their values never change. They detect mistakes and damage, but not
+//! deliberate collisions.
 
 use crate::mix::{GOLDEN_GAMMA, mix};
 

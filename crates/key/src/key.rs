@@ -35,16 +35,16 @@ pub enum Stage {
     Echo(u64),
     /// The order of the repeats of one window of batches; the number is the window's.
     BatchEcho(u64),
-    /// The order in which one pass over a part of a mixture takes its records (the pass stands in place of the
-    /// epoch); the number is the part's.
+    /// The order in which one pass over a part of a mixture takes its records (the pass is used as the epoch); the
+    /// number is the part's.
     Part(u64),
-    /// Where examples of a mixture go: the number of the choice (in place of the epoch) among those of one node; the
-    /// number is the node's.
+    /// The parts of a mixture's examples: the choice's index among those of one node is used as the epoch; the number
+    /// is the node's.
     Mixed(u64),
     /// Augmentation of the examples of an epoch.
     Augment,
-    /// The repeats drawn while the consumer waits, distinguished by the batches of repeats before (in place of
-    /// the epoch) and the number of the round.
+    /// The repeats drawn while the consumer waits, distinguished by the batches of repeats before (used as the epoch)
+    /// and the number of the round.
     EchoDraw(u64),
     /// The order in which a solver visits its rows; the number identifies the block.
     Inner(u64),
@@ -54,7 +54,7 @@ pub enum Stage {
     Demo(u32),
     /// Samples drawn for checks and probes.
     Sample(u32),
-    /// The words that a net of language makes up (use epoch 0).
+    /// The words that a language model generates (use epoch 0).
     Words,
     /// Dropout in an epoch.
     Dropout,

@@ -1,8 +1,8 @@
 //! The source of all randomness, and digests that identify contents.
 //!
 //! Every random decision has a [`key()`] made of seed, epoch and [`Stage`]; a [`KeyedRng`] draws numbers under it by
-//! counter. A [`Digest`] folds words to one number by which plans, selections and data are recognised. All of
-//! it is based on one 64-bit mix. Golden vectors depend on every line here.
+//! counter. A [`Digest`] folds words to one number that identifies plans, selections and data. All of it is based on
+//! one 64-bit mix. Golden vectors depend on every line here.
 //!
 //! ```
 //! use pelton_key::{KeyedRng, Stage, key};

@@ -1,5 +1,5 @@
 //! SplitMix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): a counter that
-//! steps by the golden ratio, and a bijection of 64-bit words whose output bits all depend on all input bits.
+//! steps by the golden ratio, and a bijection of 64-bit words; each output bit depends on all input bits.
 
 /// 2^64 / golden ratio, odd: the increment that spreads consecutive counters best.
 pub const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;

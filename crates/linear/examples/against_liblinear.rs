@@ -4,13 +4,12 @@
 //! cargo run --release -p pelton-linear --example against_liblinear -- higgs|kdd PYTHON FOLDER
 //! ```
 //!
-//! PYTHON must have `liblinear-official`, `numpy` and `scipy`; the rows (up to 250 MB) are handed over
-//! in FOLDER. Both sides solve the L1-loss problem with C = 1 from w = 0 at a list of tolerances; what
-//! counts is the least time of a run that ends within 1e-3 of the optimum. The optimum is our best dual
-//! value, a lower bound no matter who computed it, so neither side is flattered. Times are CPU seconds of the
-//! thread, since other work on the machine would distort wall time, and include all work from decoded
-//! rows to w. Rows come from seeded generators of two shapes: dense 500 000 × 28 with a noisy separator
-//! (HIGGS), and sparse 1 000 000 rows of 20–39 equal non-zeros among 30 million features, drawn with
+//! PYTHON must have `liblinear-official`, `numpy` and `scipy`; it reads the rows (up to 250 MB) from FOLDER. Both sides
+//! solve the L1-loss problem with C = 1 from w = 0 at a list of tolerances; the result is the shortest time of a run
+//! that ends within 1e-3 of the optimum. Our best dual value stands for the optimum: a true lower bound, so it favours
+//! no side. Times are CPU seconds of the thread, since other work on the machine would distort wall time, and include
+//! all work from decoded rows to w. Rows come from seeded generators of two shapes: dense 500 000 × 28 with a noisy
+//! separator (HIGGS), and sparse 1 000 000 rows of 20–39 equal non-zeros among 30 million features, drawn with
 //! frequency 1/rank and scattered over the index space (KDD 2010).
 
 use std::io::Write;

@@ -1,11 +1,11 @@
-//! How long each solver takes to a gap of 1e-6 on dense rows in memory: the figures behind `modelled_costs` and `lbfgs_cost`.
+//! Time of each solver to a gap of 1e-6 on dense rows in memory: the figures behind `modelled_costs` and `lbfgs_cost`.
 //!
 //! ```text
 //! cargo run --release -p pelton-linear --example solver_times [ROWS COLUMNS] > times.csv
 //! ```
 //!
-//! Columns follow one another with a correlation of 0.5. A line has the median of three runs: loss, rows, columns, solver,
-//! milliseconds of all threads, passes or visits a row, gap, and milliseconds by the model.
+//! Columns follow one another with a correlation of 0.5. A line has the median of three runs: loss, rows, columns,
+//! solver, milliseconds of all threads, passes or visits a row, gap, and milliseconds by the model.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -14,7 +14,7 @@ use pelton_format::{Layout, RowTable, Rows};
 use pelton_linear::*;
 
 const WANTED: f64 = 1e-6;
-/// Seconds after which coordinate descent is given up.
+/// Time limit of coordinate descent, in seconds.
 const MOST_SECONDS: f64 = 5.0;
 
 fn main() -> Result<(), LinearError> {
@@ -88,7 +88,7 @@ fn by_passes(mut solver: impl PassSolver, rows: &RowTable) -> Result<Run, Linear
     }
 }
 
-/// Coordinate descent in f32, and in f64 where f32 brings no more; its certificates are not timed.
+/// Coordinate descent in f32, then in f64 once f32 makes no more progress; does not time its certificates.
 fn descent(problem: &Problem, rows: &RowTable) -> Result<Run, LinearError> {
     let options = OutOfCoreOptions {
         inner: InnerPasses::Fixed(10),

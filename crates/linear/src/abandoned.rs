@@ -4,9 +4,9 @@
 //! flag every few milliseconds. Work of less than [`GRACE`] is finished first. A resumed run trains
 //! the abandoned block again, so the model is the same however often a run was interrupted.
 //!
-//! Cost: a copy of w, and of the α of the block's rows where there are several subproblems. If these are large
-//! compared with the work on the block there is no copy, and the state after an abandoned block is unusable:
-//! the run resumes from the last state saved before.
+//! Cost: a copy of w, and of the α of the block's rows if there are several subproblems. If these are large compared
+//! with the work on the block there is no copy, and the state after an abandoned block is unusable: the run resumes
+//! from the last state saved before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use crate::duals::Duals;
 use crate::error::LinearError;
 
-/// How long work continues after a run was told to end.
+/// How long work continues after a request to end the run.
 pub const GRACE: Duration = Duration::from_millis(300);
 
 /// Nanoseconds of visits between two checks of the flag.
@@ -87,7 +87,7 @@ impl Before {
         }
     }
 
-    /// Puts everything back where there is a copy.
+    /// Restores the state from the copy, if there is one.
     pub fn give_up(
         &mut self,
         ids: &[u64],

@@ -1,11 +1,10 @@
 //! Which rows the next pass visits, and in which order.
 //!
-//! **Resting.** A row whose α is at a bound, with a gradient that holds it there firmly, will not move for a
-//! while. It is left out of the next 1, 3, 7, … passes, twice as long each time it is found
-//! settled again, and is back to every pass as soon as it moves. LIBLINEAR's shrinking drops such
-//! rows until the very end, so it must be cautious, and on noisy data drops nothing for dozens of
-//! passes; a temporary rest can start early. All rows are visited before a block counts as solved, so the
-//! solution is the same.
+//! **Resting.** A row with α at a bound, held there firmly by its gradient, will not move for a while. It is left out
+//! of the next 1, 3, 7, … passes, twice as long each time it is found settled again, and is back to every pass as soon
+//! as it moves. LIBLINEAR's shrinking drops such rows until the very end, so it must be cautious, and on noisy data
+//! drops nothing for dozens of passes; a temporary rest can start early. All rows are visited before a block counts as
+//! solved, so the solution is the same.
 //!
 //! **Order.** A uniformly random order over a large block makes each visit miss the caches and the
 //! translation cache. Rows are therefore taken in *tiles* of neighbours; the tiles are permuted, and
@@ -57,7 +56,7 @@ impl Active {
         4 * words + self.settled.capacity() + self.wakes.capacity() + self.level.capacity()
     }
 
-    /// All of `count` rows but those left out, none resting; returns their number.
+    /// Starts with all of `count` rows except those left out, none resting; returns how many.
     pub(crate) fn start(&mut self, count: usize, is_left_out: impl Fn(usize) -> bool) -> usize {
         self.settled.clear();
         self.settled.resize(count, false);
@@ -145,7 +144,7 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// What [`Active`] does, row by row.
+    /// The same as [`Active`], row by row.
     struct Plain {
         rest: Vec<u8>,
         level: Vec<u8>,

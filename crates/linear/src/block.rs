@@ -1,7 +1,7 @@
 //! A block of rows prepared for visits: address and dual variable of each row, in one 32-byte entry, so a
 //! visit in random order costs one cache line in addition to the row itself.
 //!
-//! Cost: 36 bytes a row (entry and place in the visiting order), one pass over the values for ‖x‖².
+//! Cost: 36 bytes a row (entry and position in the visiting order), one pass over the values for ‖x‖².
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,10 +22,10 @@ use crate::visit::{RowAddress, Segment, Visit};
 pub struct Scratch {
     pub(crate) simd: Simd,
     pub(crate) visits: Vec<Visit>,
-    /// ‖x‖² of each row, where subproblems differ in what they add to it; none otherwise.
+    /// ‖x‖² of each row, if subproblems add different terms to it; else empty.
     pub(crate) squares: Vec<f32>,
-    /// The labels of the rows, where rows of one label differ in target or cost; a visit then has the number of its row
-    /// in place of the label.
+    /// The labels of the rows, if rows of one label differ in target or cost; a visit then stores its row's index
+    /// instead of the label.
     pub(crate) labels: Vec<u32>,
     pub(crate) active: Active,
     pub(crate) slack: Vec<f32>,
@@ -35,7 +35,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Empty working memory; `simd` says which instructions the solver uses.
+    /// Empty working memory; `simd` selects the instructions of the solver.
     pub fn new(simd: Simd) -> Scratch {
         Scratch {
             simd,
@@ -49,14 +49,14 @@ impl Scratch {
         }
     }
 
-    /// Blocks are given up soon after `asked` is set: see [`LinearError::Interrupted`].
+    /// Abandons blocks soon after `asked` is set: see [`LinearError::Interrupted`].
     pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
         self.halt = Some(Halt::new(asked));
     }
 
-    /// For each row of the block solved last: 0 or more when α lies at a bound in every subproblem,
-    /// and then |G| at the last visit (the least over subproblems): how far the row is from leaving
-    /// the bound. Negative when it is free in some subproblem, and then −|G| of the freest.
+    /// For each row of the block solved last. If α is at a bound in every subproblem: |G| at the last visit (the least
+    /// over subproblems), how far the row is from leaving the bound. If α is free in some subproblem: −|G| of the
+    /// freest.
     pub fn slack(&self) -> &[f32] {
         &self.slack
     }
@@ -74,7 +74,7 @@ impl Scratch {
         rows * (size_of::<Visit>() + Active::BYTES_A_ROW + 4)
     }
 
-    /// Fills the entries for `block`: places, labels and Q_ii; α is left at 0.
+    /// Fills the entries for `block`: addresses, labels and Q_ii; leaves α at 0.
     pub(crate) fn prepare(
         &mut self,
         problem: &Problem,
@@ -113,7 +113,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// Makes Q_ii that of a subproblem, where subproblems differ in it.
+    /// Sets Q_ii for one subproblem, if subproblems differ in it.
     pub(crate) fn set_diagonal(&mut self, terms: &[RowTerms]) {
         for (visit, square) in self.visits.iter_mut().zip(&self.squares) {
             visit.q = square + terms[visit.label as usize].dual.diagonal;
@@ -121,7 +121,7 @@ impl Scratch {
         }
     }
 
-    /// Where rows of one label differ, lets each visit name its row instead.
+    /// If rows of one label differ, makes each visit store its row's index instead of the label.
     pub(crate) fn name_rows(&mut self, problem: &Problem) {
         self.labels.clear();
         if problem.rows_differ() {
@@ -149,7 +149,7 @@ impl Scratch {
         sum
     }
 
-    /// Puts them back; returns what they add now.
+    /// Writes them back; returns what they now add to the dual value.
     pub(crate) fn put_duals(
         &self,
         loss: &impl LossFunction,
@@ -195,7 +195,7 @@ impl Scratch {
     }
 }
 
-/// Finds row `i` of `block` and checks that its features lie below `features`.
+/// Finds row `i` of `block` and checks that its features are below `features`.
 fn locate(
     features: usize,
     block: &RowTable,
@@ -242,7 +242,7 @@ fn locate(
     Ok((place, &rows.values()[span]))
 }
 
-/// The places of rows `range` of `block`, cut to the features below `features`.
+/// The addresses of rows `range` of `block`, cut to the features below `features`.
 pub(crate) fn places_clipped(
     features: usize,
     block: &RowTable,

@@ -1,8 +1,8 @@
 //! How good a solution is: primal and dual value and the gap between them.
 //!
-//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof, whatever the solver did. The
-//! loss of a snapshot of w is summed block by block while a training pass streams the data, so the proof costs
-//! dot products but no extra pass.
+//! For any w and any feasible α, dual(α) ≤ optimum ≤ P(w): the gap is a proof for any solver. The loss of a snapshot of
+//! w is summed block by block while a training pass streams the data, so the proof costs dot products but no extra
+//! pass.
 
 use pelton_format::RowTable;
 
@@ -16,7 +16,7 @@ use crate::problem::Problem;
 use crate::visit::RowAddress;
 use crate::weights::Weights;
 
-/// Rows whose margins are computed at a time: few enough to stay in the second-level cache.
+/// Rows in a chunk of margins: few enough to stay in the second-level cache.
 const CHUNK: usize = 4096;
 
 /// Losses of a snapshot of the weights, summed over the blocks added so far.
@@ -26,7 +26,7 @@ pub struct LossSum {
     pub loss: Vec<f64>,
     /// Rows added.
     pub rows: u64,
-    /// Rows whose class the weights of the first model predict; none where rows have a real target.
+    /// Rows that the weights of the first model classify correctly; 0 with real targets.
     pub correct: u64,
 }
 
@@ -104,7 +104,7 @@ impl LossSum {
             .sum()
     }
 
-    /// Adds what the other ranks have summed.
+    /// Adds the sums of the other ranks.
     pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
         let mut sums = vec![self.rows as f64, self.correct as f64];
         sums.extend(&self.loss);
@@ -114,7 +114,7 @@ impl LossSum {
         Ok(())
     }
 
-    /// Share of the rows whose class is predicted.
+    /// Share of the rows classified correctly, 0 to 1.
     pub fn accuracy(&self) -> f64 {
         self.correct as f64 / self.rows.max(1) as f64
     }
@@ -143,8 +143,8 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// (primal − dual) / dual, at least the relative difference of `primal` to the optimum; 0 where both are 0, and
-    /// infinite when the dual value proves nothing.
+    /// (primal − dual) / dual, at least the relative difference of `primal` to the optimum; 0 if both are 0, infinite
+    /// if the dual value proves nothing.
     pub fn relative_gap(&self) -> f64 {
         if self.primal == 0.0 && self.dual == 0.0 {
             0.0
@@ -158,26 +158,25 @@ impl Certificate {
 
 /// A lower bound of the optimum from the α of all rows, from any solver.
 ///
-/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are made again here from rows and α, in
-/// f64, never from a w that was updated many times in f32; how far they can be off by rounding is known and taken
-/// off.
+/// Any feasible α bounds the optimum by Σ d(α) − ½‖Σ α s x‖². Both sums are recomputed here from rows and α, in f64,
+/// never from a w that was updated many times in f32; the bound subtracts the largest possible rounding error.
 ///
 /// With ε = 2^-53, n additions err by at most γ = nε / (1 − nε) of the sum of magnitudes (Higham, Accuracy and
 /// Stability of Numerical Algorithms, 2002, §4.2): of Σ |d(α)|, and of Σ |α| ‖x‖ in the norm of Σ α s x.
 ///
-/// Where the bias is free, α is feasible only if Σ α s = 0. Then rows of positive and of negative α s are summed apart,
-/// and the α of the heavier side are shrunk until both weigh the same: since d is concave and 0 at 0, the terms of r α
+/// With a free bias, α is feasible only if Σ α s = 0. Then rows of positive and of negative α s are summed apart, and
+/// the α of the heavier side are scaled down until both weigh the same: since d is concave and 0 at 0, the terms of r α
 /// are at least r times those of α.
 ///
-/// Memory: 8 bytes a feature and subproblem, twice that with a free bias. Cost: one addition of each row. Panics at a
-/// loss of all classes, whose α are other ones.
+/// Memory: 8 bytes a feature and subproblem, twice that with a free bias. Cost: one addition of each row. Panics for a
+/// loss of all classes, which has other dual variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DualBound {
     /// Σ α_i s_i x_i of each subproblem; with a free bias of its positive, then of its negative α_i s_i.
     pub sums: Vec<Vec<f64>>,
     /// For each of these: the terms of α, their magnitudes, Σ |α_i| ‖x_i‖.
     pub figures: Vec<[f64; 3]>,
-    /// Rows added, those taken off again counted twice more.
+    /// Rows added, for the rounding error of the sums.
     pub additions: u64,
 }
 
@@ -238,7 +237,7 @@ impl DualBound {
         }
     }
 
-    /// The bound, over all subproblems, once every row has been added: rounding is taken off.
+    /// The bound, over all subproblems, once every row has been added, less its rounding error.
     pub fn value(&self, problem: &Problem) -> f64 {
         let gamma = |count: usize| {
             let off = count as f64 * 0.5 * f64::EPSILON;
@@ -254,7 +253,7 @@ impl DualBound {
                 .map(|sum| sum.last().map_or(0.0, |b| b.abs()))
                 .collect();
             let shares = match weights[..] {
-                // What a side weighs is known to `additions` of it, as all of its numbers have one sign.
+                // The weight of a side is known to a relative error of `additions`, as all of its terms have one sign.
                 [positive, negative] => balance(positive, negative),
                 _ => [1.0; 2],
             };
@@ -322,9 +321,9 @@ pub(crate) fn balance(positive: f64, negative: f64) -> [f64; 2] {
     }
 }
 
-/// Decision values of every row of `block`, subproblem by subproblem, chunk by chunk: `each` gets the
-/// number of the chunk's first row, the values (those of subproblem s at `s * length ..`) and the
-/// number of rows. Features that the weights do not know count as absent.
+/// Decision values of every row of `block`, subproblem by subproblem, chunk by chunk: `each` gets the index of the
+/// chunk's first row, the values (those of subproblem s at `s * length ..`) and the number of rows. Features beyond the
+/// weights count as absent.
 pub(crate) fn for_each_chunk<E>(
     weights: &Weights,
     block: &RowTable,

@@ -29,12 +29,12 @@ pub fn newton_pays(problem: &Problem, records: u64, values: f64) -> bool {
     newton < 100.0 * visit * records as f64 * problem.subproblems() as f64
 }
 
-/// Nanoseconds of L-BFGS to a gap of 1e-6, about, next to those of [`modelled_costs`]; infinite where it does not apply.
-/// `values` is the mean number of values of a row.
+/// Nanoseconds of L-BFGS to a gap of 1e-6, about, comparable with those of [`modelled_costs`]; infinite if it does not
+/// apply. `values` is the mean number of values of a row.
 ///
 /// 12 passes (60 without a matrix) of 90 ns a row and subproblem, and 0.7 ns a value; two matrices of d²/2 products at
-/// 0.05 ns a row that they are summed over, and their factors of d³/6 at 0.25 ns. A step takes 50 d, and d² with a factor.
-/// Where matrices are of all rows and the curvature is constant, two passes are enough.
+/// 0.05 ns for each row that they sum, and their factors of d³/6 at 0.25 ns. A step takes 50 d, and d² with a factor.
+/// If the matrices sum all rows and the curvature is constant, two passes are enough.
 pub fn lbfgs_cost(problem: &Problem, records: u64, values: f64) -> f64 {
     if !Lbfgs::applies(problem) {
         return f64::INFINITY;

@@ -22,8 +22,7 @@ impl Duals {
         }
     }
 
-    /// Duals as they were saved: what [`Duals::stored`] and [`Duals::terms`] gave. Panics when the
-    /// shapes disagree.
+    /// Duals from saved values of [`Duals::stored`] and [`Duals::terms`]. Panics if the shapes disagree.
     pub fn from_parts(records: usize, alpha: Vec<Vec<f32>>, terms: Vec<f64>) -> Duals {
         assert_eq!(alpha.len(), terms.len());
         assert!(alpha.iter().all(|alpha| alpha.len() == records));

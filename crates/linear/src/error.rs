@@ -46,7 +46,7 @@ pub enum LinearError {
         "every target is 0, so that without a penalty the intercept has no optimum; give penalty l2"
     )]
     NoCounts,
-    /// An offset with a problem that has none.
+    /// An offset with a problem that does not allow one.
     #[error(
         "an offset needs a smooth loss, penalty l2 or none, and one vector a class; train with loss poisson, squared or logistic"
     )]
@@ -77,7 +77,7 @@ pub enum LinearError {
         /// The loss.
         loss: String,
     },
-    /// A class without rows, whose free bias nothing would bound.
+    /// A class without rows: its free bias would be unbounded.
     #[error(
         "class {class} (from 0) has no records of a weight above 0, so its free intercept has no optimum; use a regularised intercept, or leave the class out"
     )]
@@ -109,7 +109,7 @@ pub enum LinearError {
     Threshold {
         /// The threshold.
         found: f64,
-        /// Why not, and what to do.
+        /// The reason and a remedy.
         why: String,
     },
     /// A class weight or a label names a class that does not exist.
@@ -130,7 +130,7 @@ pub enum LinearError {
         /// The target.
         found: f32,
     },
-    /// A target below 0, for a loss that has none.
+    /// A target below 0, for a loss that takes none.
     #[error(
         "record {record} (from 0) has the target {found}, and loss {loss} takes targets of at least 0; correct it, or train with another loss"
     )]
@@ -165,7 +165,7 @@ pub enum LinearError {
         /// Features of the model.
         expected: usize,
     },
-    /// A row whose norm overflows f32.
+    /// A row with a norm that overflows f32.
     #[error(
         "record {record}: the squares of its features exceed the range of f32; scale features down, for instance with `scale` standard"
     )]
@@ -192,14 +192,14 @@ pub enum LinearError {
     /// A model file cannot be opened, read or written.
     #[error("cannot {action} model file {path}: {source}; check the path, its permissions and the space left", path = .path.display())]
     Io {
-        /// What was being done: "read", "write".
+        /// The failed action: "read", "write".
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         source: std::io::Error,
     },
-    /// A model file is not what it claims to be.
+    /// A damaged model file, or one of another kind.
     #[error(
         "model file {path} is damaged or of another kind: {place}: {found}; train again or \
 copy it again", path = .path.display()
@@ -207,9 +207,9 @@ copy it again", path = .path.display()
     MalformedModel {
         /// The file.
         path: PathBuf,
-        /// Where in it.
+        /// The part of the file.
         place: String,
-        /// What was found there.
+        /// The content found there.
         found: String,
     },
     /// LIBLINEAR's format cannot hold a label.

@@ -1,8 +1,9 @@
-//! Coordinate descent in f64 over rows in memory, for losses with a kink or real targets, from where f32 ends.
+//! Coordinate descent in f64 over rows in memory, for losses with a kink or real targets, from the point that f32
+//! reaches.
 //!
-//! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: where
-//! the dual value is right to the nine digits that steps in f32 give, the primal value is right to four or fewer.
-//! Here w, α and the gradients are f64, and w is rounded once, for the model.
+//! The hinge is not smooth, so P(w) − P(w*) falls with the distance of w to w*, and D(α) with its square: steps in f32
+//! give nine right digits of the dual value, but four or fewer of the primal value. Here w, α and the gradients are
+//! f64, and w is rounded once, for the model.
 //!
 //! Memory: 8 bytes a weight, 8 a row and subproblem, and 12 a row.
 
@@ -29,7 +30,7 @@ pub struct FineDescent<'a> {
     problem: &'a Problem,
     rows: &'a RowTable,
     w: Vec<Vec<f64>>,
-    /// The centre of a free bias in each subproblem; none otherwise.
+    /// The centre of a free bias in each subproblem; else empty.
     centres: Vec<f64>,
     alpha: Vec<Vec<f64>>,
     /// ‖x‖² of each row, the bias included.
@@ -38,8 +39,8 @@ pub struct FineDescent<'a> {
 }
 
 impl FineDescent<'_> {
-    /// Resumes from `duals`, whose records are the numbers of the rows, and the centres of free biases; `None` for a loss
-    /// that does not need it.
+    /// Resumes from `duals`, indexed by the ids of the rows, and the centres of free biases; `None` for a loss that
+    /// does not need it.
     pub fn new<'a>(
         problem: &'a Problem,
         rows: &'a RowTable,
@@ -119,14 +120,14 @@ impl FineDescent<'_> {
         visits
     }
 
-    /// What [`FineDescent::restore`] takes up: w and α of each subproblem, and the centres of free biases.
+    /// State for [`FineDescent::restore`]: w and α of each subproblem, and the centres of free biases.
     pub fn save(&self) -> Vec<Vec<f64>> {
         let vectors = self.w.iter().chain(&self.alpha);
         let centres = (!self.centres.is_empty()).then_some(&self.centres);
         vectors.chain(centres).cloned().collect()
     }
 
-    /// Takes up what was saved of a run over the same rows.
+    /// Restores the saved state of a run over the same rows.
     ///
     /// Errors: vectors of other lengths.
     pub fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError> {
@@ -173,7 +174,7 @@ impl FineDescent<'_> {
     }
 }
 
-/// Marks a row in an order that is held at its bound or kink.
+/// Marks a row in an order as fixed at its bound or kink.
 const SETTLED: u32 = 1 << 31;
 
 /// Some visits.

@@ -1,8 +1,8 @@
 //! The duality gap row by row.
 //!
-//! With w = Σ α_i y_i x_i the gap is a sum over rows,
-//! P(w) − D(α) = Σ_i [C_i ξ(u_i; t_i) − d(α_i) + α_i u_i], every term at least 0, u_i = s_i w·x_i.
-//! A row whose α is at the right bound adds exactly 0, so skipped settled rows are not needed.
+//! With w = Σ α_i y_i x_i the gap is a sum over rows, P(w) − D(α) = Σ_i [C_i ξ(u_i; t_i) − d(α_i) + α_i u_i], every
+//! term at least 0, u_i = s_i w·x_i. A row with its α at the right bound adds exactly 0, so skipped settled rows are
+//! not needed.
 
 use pelton_format::RowTable;
 
@@ -29,8 +29,8 @@ pub fn gap_of_rows(
     Ok(gap)
 }
 
-/// Calls `each` with the place in the block and the gap's term of every row and subproblem that sees it; in a grid those
-/// of each model over its factor on the cost.
+/// Calls `each` with the index in the block and the gap's term of every row and subproblem that sees it; in a grid
+/// divided by the model's factor on the cost.
 pub(crate) fn for_each_gap(
     problem: &Problem,
     block: &RowTable,

@@ -1,9 +1,9 @@
 //! How sure the weights of maximum likelihood are: standard errors, tests and intervals.
 //!
-//! The covariance of the weights is φ C H⁻¹, H being the Hessian of P and φ the dispersion: 1 for counts and classes, and for
-//! least squares the sum of squares over the records less the weights (McCullagh, Nelder, Generalized Linear Models,
-//! 1989, §2.5 and 4.4). Weights of records count as repetitions. Tests are those of Wald, by the normal distribution, or for
-//! least squares Student's.
+//! The covariance of the weights is φ C H⁻¹, with H the Hessian of P and φ the dispersion: 1 for counts and classes,
+//! and for least squares the sum of squares over the records less the weights (McCullagh, Nelder, Generalized Linear
+//! Models, 1989, §2.5 and 4.4). Weights of records count as repetitions. Tests are those of Wald, by the normal
+//! distribution, or for least squares Student's.
 
 use pelton_format::Scale;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
@@ -12,17 +12,17 @@ use crate::loss::Loss;
 use crate::passes::Precision;
 use crate::problem::Problem;
 
-/// Share of samples whose interval holds the coefficient.
+/// Share of samples in which the interval contains the coefficient.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// What is known of one coefficient, of an unscaled feature.
+/// The estimate of one coefficient, of an unscaled feature.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Coefficient {
     /// The feature; `None` for the intercept.
     pub feature: Option<usize>,
     /// The coefficient.
     pub estimate: f64,
-    /// How precise it is; `None` where it is 0 as a combination of features before it, or grew without end.
+    /// How precise it is; `None` if it is 0 as a combination of features before it, or grew without end.
     pub precise: Option<Precise>,
     /// Whether it grew without end.
     pub is_unbounded: bool,
@@ -35,7 +35,7 @@ pub struct Precise {
     pub error: f64,
     /// The coefficient over that.
     pub statistic: f64,
-    /// How likely one at least so large is where the true one is 0.
+    /// Probability of one at least as large if the true one is 0.
     pub p: f64,
     /// The interval that holds the true one in 95 % of samples.
     pub interval: [f64; 2],
@@ -46,13 +46,13 @@ pub struct Precise {
 pub struct Inference {
     /// One each, in the order of the features.
     pub coefficients: Vec<Coefficient>,
-    /// Records less weights where `statistic` has Student's distribution; `None` where it is normal.
+    /// Records less weights if `statistic` has Student's distribution; `None` if it is normal.
     pub freedom: Option<f64>,
 }
 
 impl Inference {
-    /// That of a vector, over so many records, whose features were scaled and targets centred; with the other sign where
-    /// `is_turned`.
+    /// Coefficients of a vector trained on `records` records with scaled features and centred targets; with the
+    /// opposite sign if `is_turned`.
     pub fn of(
         problem: &Problem,
         found: &Precision,
@@ -145,7 +145,7 @@ fn precise(estimate: f64, error: f64, freedom: Option<f64>) -> Precise {
             student.cdf(-statistic.abs()),
             student.inverse_cdf(0.5 + 0.5 * CONFIDENCE),
         ),
-        // So many records as weights leave nothing to judge by.
+        // With as many records as weights there are no degrees of freedom.
         None if freedom.is_some() => (f64::NAN, f64::NAN),
         None => (
             normal.cdf(-statistic.abs()),

@@ -1,5 +1,5 @@
 //! Linear support vector machines, logistic and other regression by dual coordinate descent, on blocks of rows: the
-//! whole data when they fit in memory, else whatever fits.
+//! whole data when they fit in memory, else the part that fits.
 //!
 //! ```
 //! use pelton_format::{Layout, RowTable, Rows};
@@ -17,29 +17,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A [`Problem`] says what is minimised, by one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
-//! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run
-//! time. [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution
-//! from the optimum. [`predict`] and [`Metrics`] use the weights; [`Model`] saves them, also in LIBLINEAR's
-//! format.
+//! A [`Problem`] defines the objective, with one of the losses in `loss`. [`solve_block`] improves [`Weights`] and
+//! [`Duals`] on the rows of one block; its inner loops are `kernels`, plain ones and faster ones chosen at run time.
+//! [`LossSum`] and [`dual_value`] give the [`Certificate`]: the largest possible distance of the solution from the
+//! optimum. [`predict`] and [`Metrics`] use the weights; [`Model`] saves them, also in LIBLINEAR's format.
 //!
 //! [`OutOfCore`] drives [`solve_block`] over the blocks that a feed brings, with the α of every row
 //! in memory. It asks which rows a block may leave out ([`SkipTable`]), certifies its
 //! weights while it trains, and saves its state between any two blocks ([`SavedState`]).
 //!
-//! Where features are few, [`Newton`] takes some ten passes over the rows, in memory or streamed, where coordinate
-//! descent takes hundreds; [`newton_pays`] says where. [`Lbfgs`] minimises the multinomial loss of more than two classes.
+//! With few features, [`Newton`] takes some ten passes over the rows, in memory or streamed, while coordinate descent
+//! takes hundreds; [`newton_pays`] decides. [`Lbfgs`] minimises the multinomial loss of more than two classes.
 //!
 //! Sparse rows of many features are renumbered ([`FeatureNumbering`]), so w has only the features that occur,
 //! the frequent ones together.
 //!
-//! Features of very different sizes are scaled when they are decoded ([`FeatureSums`] says by what); the problem
-//! is then that of the scaled features, and a [`Model`] holds their scale.
+//! Features of very different sizes are scaled when they are decoded, by [`FeatureSums`]; the problem is then that of
+//! the scaled features, and a [`Model`] holds their scale.
 //!
-//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the
-//! sums up. Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were
-//! rejected: they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which ranks move a w
-//! each and add the moves up were slower than one rank in 9 of 12 measured cases.
+//! Several ranks take Newton's steps together: each sums over its own rows, and a closure ([`Peers`]) adds the sums up.
+//! Coordinate descent runs on one rank and one thread. Lock-free updates of one w by several threads were rejected:
+//! they lose increments, and the certificate relies on w = Σ α_i y_i x_i. Rounds in which each rank moves its own w and
+//! the moves are added up were slower than one rank in 9 of 12 measured cases.
 
 mod error;
 mod peers;

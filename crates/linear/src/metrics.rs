@@ -11,7 +11,7 @@ use crate::predict::{Prediction, log_probabilities};
 use crate::ranking::Ranking;
 use crate::threshold::{Threshold, score_of};
 
-/// Classes up to which every pair is counted.
+/// Most classes for which every pair is counted.
 const MOST_PAIRS: usize = 100;
 /// Ranges of the probability of the positive class, of equal width.
 const BINS: usize = 10;
@@ -33,12 +33,12 @@ pub struct Metrics {
     labels: Vec<u32>,
     /// One a row with two classes, else one a row and class.
     scores: Vec<f64>,
-    /// Most bytes for labels and scores, and for sorting these; beyond it there are none.
+    /// Most bytes for labels, scores and sorting; 0 once they do not fit.
     room: u64,
     shares: Vec<f64>,
 }
 
-/// How well a model predicts. What is absent does not exist for this model or data, or did not fit in memory.
+/// How well a model predicts. Absent figures do not exist for this model or data, or did not fit in memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// Rows.
@@ -57,7 +57,7 @@ pub struct Figures {
     pub auc: Option<f64>,
     /// Average precision: the area under the steps of precision by recall.
     pub average_precision: Option<f64>,
-    /// The class that is positive where there are two.
+    /// The positive class, if there are two.
     pub positive: Option<u32>,
     /// Every class.
     pub by_class: Vec<ClassFigures>,
@@ -80,7 +80,7 @@ pub struct ClassFigures {
     pub f1: f64,
 }
 
-/// Rows whose probability of the positive class lies in one range.
+/// The rows with a probability of the positive class in one range.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CalibrationBin {
     /// Rows.
@@ -92,7 +92,7 @@ pub struct CalibrationBin {
 }
 
 impl Metrics {
-    /// Bytes for labels and scores, and for sorting the scores of one class, of so many rows.
+    /// Bytes for labels and scores of `records` rows, and for sorting the scores of one class.
     pub fn bytes(classes: usize, records: u64) -> u64 {
         let each = if classes == 2 { 1 } else { classes };
         records * (4 + 8 * each + size_of::<(f64, bool)>()) as u64
@@ -164,7 +164,7 @@ impl Metrics {
         }
     }
 
-    /// Adds the sums of the other ranks. Scores stay where they are, so that there are no areas over several ranks.
+    /// Adds the sums of the other ranks. Scores are not exchanged, so there are no areas over several ranks.
     pub fn add_up<E>(&mut self, peers: &mut Peers<'_, E>) -> Result<(), E> {
         (self.labels, self.scores, self.room) = (Vec::new(), Vec::new(), 0);
         let counts = self.counts.iter_mut().flatten();
@@ -189,7 +189,7 @@ impl Metrics {
         Ok(())
     }
 
-    /// Whether there was no room for the scores of all rows, so that there are no areas.
+    /// Whether the scores of all rows did not fit in memory, so that there are no areas.
     pub fn lacks_room(&self) -> bool {
         self.room == 0
     }
@@ -266,13 +266,13 @@ impl Metrics {
         )
     }
 
-    /// The rows by the score of the positive of two classes; none without scores of all rows, or where they are all of
+    /// The rows by the score of the positive of two classes; `None` without scores of all rows, or if all rows are of
     /// one class.
     pub fn ranking(&self) -> Option<Ranking> {
         (self.counts.len() == 2).then(|| self.ranking_at(0, 1))?
     }
 
-    /// Counts rows as given the class that a threshold says; two classes whose scores are all there.
+    /// Recounts with the classes that a threshold gives; needs two classes and the scores of all rows.
     pub fn decide_from(&mut self, threshold: &Threshold) {
         self.counts = vec![[0; 3]; 2];
         self.pairs = vec![0; 4];

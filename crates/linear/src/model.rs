@@ -20,7 +20,7 @@ use crate::error::LinearError;
 use crate::problem::Problem;
 
 impl Model {
-    /// The problem that it solves, at cost 1 where its cost is not known.
+    /// The problem that it solves, at cost 1 if its cost is unknown.
     pub fn problem(&self) -> Result<Problem, LinearError> {
         let features = self.weights.features();
         let cost = self.cost.unwrap_or(1.0);
@@ -47,10 +47,9 @@ impl Model {
         !liblinear_text::solvers(self.loss, self.penalty).is_empty()
     }
 
-    /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be whole numbers, for
-    /// LIBLINEAR writes and reads them as integers. The format has no scale, so the weights written are for
-    /// unscaled rows; if these need a bias that the model lacks, it is 1. Ends without a file where `asked` is set
-    /// meanwhile.
+    /// Writes LIBLINEAR's text format, which its `predict` reads. Labels must be integers, as in LIBLINEAR. The format
+    /// has no scale, so the weights written are for unscaled rows; if these need a bias that the model lacks, it is 1.
+    /// Stops without a file if `asked` is set meanwhile.
     pub fn write_liblinear(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         let labels = liblinear_text::integer_labels(self, path)?;
         write_whole(path, asked, |out| liblinear_text::write(self, &labels, out))
@@ -83,9 +82,8 @@ impl Model {
         (coefficients, intercept + self.target_centre)
     }
 
-    /// Writes safetensors: `weights` [vectors, features + bias], f32, `scale.factors` and `scale.shifts` of as
-    /// many f64 as there are features, where there are some, the rest as metadata. Ends without a file where
-    /// `asked` is set meanwhile.
+    /// Writes safetensors: `weights` [vectors, features + bias], f32, if features are scaled `scale.factors` and
+    /// `scale.shifts` \[features\], f64, the rest as metadata. Stops without a file if `asked` is set meanwhile.
     pub fn write_safetensors(&self, path: &Path, asked: &AtomicBool) -> Result<(), LinearError> {
         write_whole(path, asked, |out| tensors::write(self, out))
     }
@@ -105,7 +103,7 @@ impl Model {
     }
 }
 
-/// Opens a regular file: to open a pipe is to wait for its writer, and a device need not end.
+/// Opens a regular file: opening a pipe would wait for its writer, and a device may never end.
 fn open(path: &Path) -> Result<File, LinearError> {
     let status = std::fs::metadata(path).map_err(io("read", path))?;
     if !status.is_file() {
@@ -141,8 +139,8 @@ fn write_whole(
     })
 }
 
-/// A file whose writing ends with an error when `asked` is set. Data is synced piece by piece, since one sync
-/// at the end could not be interrupted.
+/// A file that returns an error from writes once `asked` is set. Data is synced piece by piece, since one sync at the
+/// end could not be interrupted.
 struct Unless<'a> {
     file: WholeFile,
     asked: &'a AtomicBool,

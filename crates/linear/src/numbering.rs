@@ -1,8 +1,8 @@
 //! Features numbered again: only those that some row has, the frequent ones first.
 //!
-//! Sparse rows mention a small part of the features, spread over all of them. A w of only those is as much
-//! smaller, and what most visits touch is together at its start, in the caches: with 200 000 rows of
-//! 30 M features of which 1.6 M occur, a visit takes a third of the time, and so does every pass over w.
+//! Sparse rows use a small part of the features, spread over all of them. A w of only those is smaller, and the weights
+//! that most visits touch are together at its start, in the caches: with 200 000 rows of 30 M features, 1.6 M of them
+//! used, a visit takes a third of the time, and so does every pass over w.
 //!
 //! Features fall in *tiers* by how many rows have them and stay ascending within each, so that a row is
 //! renumbered in one pass, without sorting.
@@ -44,7 +44,7 @@ pub struct FeatureCounts {
 }
 
 impl FeatureCounts {
-    /// No rows yet; `None` for so few features that new numbers would not pay.
+    /// No rows yet; `None` if renumbering so few features would not pay.
     pub fn new(features: usize) -> Option<FeatureCounts> {
         (features >= LEAST_FEATURES).then(|| FeatureCounts {
             counts: huge_zeros(features),
@@ -65,8 +65,7 @@ impl FeatureCounts {
         }
     }
 
-    /// Numbers by the counts; `None` where a row was not sparse, or has a feature that there is not, which the
-    /// solver reports.
+    /// Numbers by the counts; `None` if a row was not sparse or has a feature out of range, which the solver reports.
     pub fn number(self) -> Option<(FeatureNumbering, NewNumbers)> {
         self.known.then(|| FeatureNumbering::by_counts(self.counts))
     }
@@ -75,7 +74,7 @@ impl FeatureCounts {
 impl FeatureNumbering {
     /// Gives the features of rows in memory new numbers; `None` as in [`FeatureCounts`].
     ///
-    /// Panics where another table shares the segments of `rows`.
+    /// Panics if another table shares the segments of `rows`.
     pub fn renumber(rows: &mut RowTable, features: usize) -> Option<FeatureNumbering> {
         let mut counts = FeatureCounts::new(features)?;
         counts.add(rows.segments());
@@ -172,7 +171,7 @@ pub struct NewNumbers {
     tiers: [u32; TIERS],
 }
 
-/// A number beyond all.
+/// Marks a feature without a number.
 const ABSENT: u32 = u32::MAX;
 
 thread_local! {

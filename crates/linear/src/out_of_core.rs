@@ -1,20 +1,19 @@
-//! Training on data that does not fit in memory: block minimization (Yu et al., TKDD 2012) over the
-//! blocks that a feed brings, with all α in memory.
+//! Training on data that does not fit in memory: block minimization (Yu et al., TKDD 2012) over the blocks of a feed,
+//! with all α in memory.
 //!
-//! The order decides which method it is: fixed blocks are BMF, new random blocks every epoch are
-//! LIRS. *Skip* (see its module) leaves rows unread that would change nothing.
+//! The order decides the method: fixed blocks are BMF, new random blocks every epoch are LIRS. *Skip* (see its module)
+//! does not read rows that would change nothing.
 //!
 //! **Certificate.** With w = Σ α_i y_i x_i the duality gap is a sum over rows, P(w) − D(α) = Σ_i [C_i ξ(m_i) +
-//! ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right bound adds exactly 0. Two uses are made of it:
-//! * an *estimate* for nothing: the terms of each row at the moment its block arrives, before it is trained; rows
-//!   that were left unread because they are settled count 0;
-//! * a *certificate*: during an epoch that reads every row, the losses of a snapshot of w are summed. The snapshot
-//!   is the mean of w over the later half of the blocks of the epoch before: w itself swings from block to block
-//!   about the optimum, and P is convex. Next to it Σ α y x is summed again from the α that each block leaves
-//!   ([`DualBound`]), since no α changes again before the epoch ends. So at its end both values are exact, and the
-//!   gap between them certifies the snapshot, at no extra reading; and w is put right by that sum. The snapshot
-//!   costs three more w; if the budget has no room for it, an evaluation pass does the same afterwards. Rows that
-//!   all lie in memory are certified after every epoch.
+//! ξ*_i(α_i) + α_i m_i] with every term ≥ 0, and a row at the right bound adds exactly 0. It has two uses:
+//! * an *estimate* at no cost: the terms of each row when its block arrives, before it is trained; skipped settled rows
+//!   count 0;
+//! * a *certificate*: an epoch that reads every row sums the losses of a snapshot of w. The snapshot is the mean of w
+//!   over the later half of the blocks of the epoch before: w itself swings from block to block about the optimum, and
+//!   P is convex. The epoch also sums Σ α y x from the α after each block ([`DualBound`]), since no α changes again
+//!   before the epoch ends. So at its end both values are exact, and the gap between them certifies the snapshot
+//!   without extra reading; the sum also corrects w. The snapshot costs three more w; if the budget has no room for it,
+//!   an evaluation pass does the same afterwards. If all rows are in memory, they are certified after every epoch.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -41,15 +40,15 @@ use crate::weights::Weights;
 pub struct OutOfCoreOptions {
     /// Passes over a block while it is in memory.
     pub inner: InnerPasses,
-    /// Where given, each epoch solves its blocks to half the tolerance of the one before, and to this at least: where
-    /// all rows are one block, nothing else brings a run nearer to the optimum.
+    /// If given, each epoch solves its blocks to half the tolerance of the one before, and at least to this: if all
+    /// rows are one block, only this gets a run nearer to the optimum.
     pub tighten: Option<f32>,
     /// Whether settled rows are skipped for some epochs.
     pub skip: bool,
-    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`QuantizedCache`]. The rows
-    /// must be dense, and none may be left unread.
+    /// Rows kept in memory between blocks as one byte a value, 0 for none: see [`QuantizedCache`]. The rows must be
+    /// dense, and none may be skipped.
     pub coded_rows: usize,
-    /// Whether epochs that read every row, next to the first, certify a snapshot of w.
+    /// Whether epochs that read every row, except the first, certify a snapshot of w.
     pub snapshots: bool,
     /// Whether all rows are in memory, so [`OutOfCore::certify`] reads nothing.
     pub held: bool,
@@ -57,26 +56,26 @@ pub struct OutOfCoreOptions {
     pub seed: u64,
 }
 
-/// How far the problem is solved over the rows kept as codes between epochs.
+/// The accuracy to which the problem is solved over the quantised rows between epochs.
 const CODED_PASSES: InnerPasses = InnerPasses::Until {
     epsilon: 0.01,
     at_most: 100,
 };
 
-/// Stands for the number of a block in keys of what is solved between epochs.
+/// Stands for the index of a block in the keys of solves between epochs.
 const BETWEEN_EPOCHS: u64 = 1 << 63;
 
-/// After a block, one pass over the rows kept as codes: more is undone by the next blocks.
+/// After a block, one pass over the quantised rows: the next blocks would undo more.
 const CODED_BLOCK_PASSES: InnerPasses = InnerPasses::Fixed(1);
 
-/// What an epoch did.
+/// The results of an epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EpochOutcome {
-    /// Dual value at the end: a bound where the epoch certifies, else an estimate.
+    /// Dual value at the end: a bound if the epoch certifies, else an estimate.
     pub dual: f64,
     /// Estimated primal value: the dual value and the gaps of the rows as their blocks arrived.
     pub primal_estimate: f64,
-    /// Exact primal value of the snapshot taken at the beginning, where there was one.
+    /// Exact primal value of the snapshot taken at the beginning, if there was one.
     pub certified_primal: Option<f64>,
     /// Rows visited by the solver.
     pub visits: u64,
@@ -93,7 +92,7 @@ pub struct OutOfCore {
     pub(crate) options: OutOfCoreOptions,
     pub(crate) weights: Weights,
     pub(crate) duals: Duals,
-    /// The centre of a free bias in each subproblem; none otherwise.
+    /// The centre of a free bias in each subproblem; else empty.
     pub(crate) centres: Vec<f64>,
     pub(crate) skip: Option<SkipTable>,
     pub(crate) coded: Option<QuantizedCache>,
@@ -119,14 +118,14 @@ pub(crate) struct WeightMean {
     pub blocks: u64,
 }
 
-/// What is summed up during an epoch.
+/// The sums of an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EpochState {
     pub epoch: u64,
     pub reads_all: bool,
     pub gap: f64,
     pub snapshot: Option<Snapshot>,
-    /// If the epoch certifies: for the rows whose α no longer change in it.
+    /// If the epoch certifies: of the rows read so far, their α final for this epoch.
     pub bound: Option<DualBound>,
     pub mean: Option<WeightMean>,
     pub visits: u64,
@@ -135,7 +134,7 @@ pub(crate) struct EpochState {
 }
 
 impl EpochState {
-    /// Adds weights to the mean where half of the rows were read.
+    /// Adds weights to the mean once half of the rows were read.
     fn add_to_mean(&mut self, weights: &Weights, records: usize) {
         if 2 * self.rows < records as u64 {
             return;
@@ -205,8 +204,8 @@ impl OutOfCore {
         self.numbering = Some(numbering);
     }
 
-    /// Blocks, and what is solved between epochs, are given up soon after `asked` is set:
-    /// [`LinearError::Interrupted`] then says whether the run can resume from the state.
+    /// Abandons blocks, and solves between epochs, soon after `asked` is set: [`LinearError::Interrupted`] then says
+    /// whether the run can resume from the state.
     pub fn end_when(&mut self, asked: Arc<AtomicBool>) {
         self.scratch.end_when(asked);
     }
@@ -234,15 +233,14 @@ impl OutOfCore {
         self.epoch.epoch
     }
 
-    /// Makes the best weights at hand the snapshot, without losses yet: those that the rows kept as
-    /// codes lead to, or the mean of w over the later half of the last epoch's blocks. Returns whether
-    /// there are any better than the last w.
+    /// Makes the best weights at hand the snapshot, without losses yet: those solved over the quantised rows, or the
+    /// mean of w over the later half of the last epoch's blocks. Returns `false` if only the last w is available.
     pub fn take_best_as_snapshot(&mut self) -> Result<bool, LinearError> {
         let refined = self.solve_coded(BETWEEN_EPOCHS, CODED_PASSES)?;
         Ok(self.take_found_as_snapshot(refined))
     }
 
-    /// The same once the rows kept as codes have been solved over, if there were any.
+    /// The same after the solve over the quantised rows, if there were any.
     fn take_found_as_snapshot(&mut self, refined: bool) -> bool {
         let weights = if refined {
             self.weights.clone()
@@ -320,8 +318,8 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Makes the free biases the centres of the next proximal step, at which they are as far from them as before: so far
-    /// are the α from balance.
+    /// Makes the free biases the centres of the next proximal step, keeping their distance from them: it measures the
+    /// imbalance of the α.
     fn move_centres(&mut self) {
         for (subproblem, centre) in self.centres.iter_mut().enumerate() {
             if let Some(bias) = self.weights.vector_mut(subproblem).last_mut() {
@@ -345,7 +343,7 @@ impl OutOfCore {
             && self.epoch.epoch > 0
     }
 
-    /// Takes the snapshot that the present epoch certifies, if it does: w where the rows kept as codes have
+    /// Takes the snapshot that the present epoch certifies, if it does: w if a solve over the quantised rows has
     /// `refined` it, else the mean of the epoch `before`.
     fn take_snapshot(&mut self, before: EpochState, refined: bool) {
         if !self.certifies() {
@@ -362,7 +360,7 @@ impl OutOfCore {
         });
     }
 
-    /// Solves the problem over the rows kept as codes, where there are any; says whether there were.
+    /// Solves the problem over the quantised rows; returns whether there were any.
     fn solve_coded(&mut self, step: u64, inner: InnerPasses) -> Result<bool, LinearError> {
         let Some(coded) = &mut self.coded else {
             return Ok(false);
@@ -374,7 +372,7 @@ impl OutOfCore {
             &mut self.weights,
             &mut self.duals,
             inner,
-            // The key of a block depends on its number.
+            // The key of a block depends on its index.
             key(self.options.seed, self.epoch.epoch, Stage::Inner(!step)),
             &mut self.scratch,
         );
@@ -395,10 +393,10 @@ impl OutOfCore {
 
     /// Trains on one block, the `step`-th of the epoch.
     ///
-    /// Errors: rows of another problem; [`LinearError::Interrupted`] where [`OutOfCore::end_when`] says so.
+    /// Errors: rows of another problem; [`LinearError::Interrupted`] as set up by [`OutOfCore::end_when`].
     pub fn train(&mut self, rows: &RowTable, step: u64) -> Result<(), LinearError> {
         self.problem.check_separate()?;
-        // A block that is given up has made w exact in its rows, and changed nothing else.
+        // An abandoned block has made w exact in its rows, and changed nothing else.
         self.settle(rows);
         let mut losses = LossSum::new(&self.problem);
         let mut gap = 0.0;
@@ -450,10 +448,9 @@ impl OutOfCore {
         Ok(())
     }
 
-    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a pass that certifies does:
-    /// those of the current w, or with `snapshot` those of the snapshot, as it must be where rows are kept as
-    /// codes, since such a pass makes w exact. Rows that are skipped as settled and turn out not to be are read
-    /// again from now on.
+    /// Adds the losses of w over some rows to `losses` and their α to `bound`, as a certifying pass does: those of the
+    /// current w, or with `snapshot` those of the snapshot. Quantised rows require `snapshot`, since the pass makes w
+    /// exact. Skipped rows that turn out not to be settled are read again from now on.
     pub fn check_rows(
         &mut self,
         rows: &RowTable,
@@ -487,7 +484,7 @@ impl OutOfCore {
         )
     }
 
-    /// Makes w exact in rows that have arrived, where some are kept as codes.
+    /// Makes w exact in rows that have arrived, if there are quantised rows.
     fn settle(&mut self, rows: &RowTable) {
         if let Some(coded) = &mut self.coded {
             let (weights, duals) = (&mut self.weights, &self.duals);
@@ -532,7 +529,7 @@ impl OutOfCore {
         Ok((certificate, losses, is_snapshot))
     }
 
-    /// Makes w what the α of all rows say, which `bound` has summed.
+    /// Sets w to the sum over the α of all rows, as in `bound`.
     pub fn put_right(&mut self, bound: &DualBound) {
         bound.round_into(&self.problem, &self.centres, &mut self.weights);
         self.duals.set_terms(bound.terms(&self.problem));

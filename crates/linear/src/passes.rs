@@ -1,4 +1,5 @@
-//! The interface of methods that need only passes over all rows, in any order, whose sums add up over threads and ranks.
+//! The interface of methods that need only passes over all rows, in any order; their sums add up over threads and
+//! ranks.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -13,7 +14,7 @@ use crate::peers::Peers;
 use crate::problem::Problem;
 use crate::weights::Weights;
 
-/// What a pass found.
+/// The results of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassFigures {
     /// The best primal and the best dual value so far.
@@ -47,20 +48,21 @@ pub trait PassSolver: Debug + Send {
     /// Begins a pass over all rows.
     fn begin_pass(&mut self);
 
-    /// Adds rows of the pass; `false` where `interrupt` was set meanwhile: the pass must then be begun again.
+    /// Adds rows of the pass; `false` if `interrupt` was set meanwhile: the pass must then start again.
     ///
     /// Errors: rows that the problem does not fit.
     fn add(&mut self, rows: &RowTable, interrupt: &AtomicBool) -> Result<bool, LinearError>;
 
-    /// Ends a pass in which every row of this rank was added: the certificate, and where the next pass looks.
+    /// Ends a pass in which every row of this rank was added: computes the certificate, and the weights of the next
+    /// pass.
     ///
     /// Errors: those of `peers`.
     fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError>;
 
-    /// The weights of least primal value, and their losses where the last pass looked at these very weights.
+    /// The weights of least primal value, and their losses if the last pass looked at exactly these weights.
     fn best(&self) -> (Weights, Option<LossSum>);
 
-    /// How precise the weights of each subproblem are, where they are those of maximum likelihood.
+    /// The precision of the weights of each subproblem, if they maximise the likelihood.
     fn precision(&self) -> Option<Vec<Precision>> {
         None
     }
@@ -68,14 +70,14 @@ pub trait PassSolver: Debug + Send {
     /// The state between two passes as plain numbers, for checkpoints: of each subproblem.
     fn save(&self) -> Vec<Vec<f64>>;
 
-    /// Goes on from a saved state.
+    /// Resumes from a saved state.
     ///
     /// Errors: a state with other shapes than this run's.
     fn restore(&mut self, saved: &[Vec<f64>]) -> Result<(), LinearError>;
 }
 
-/// Deals `count` rows to the lanes of a pass, by runs of at most `run` without a look at `interrupt`; `false` where that
-/// was set. Which rows a lane gets does not depend on the number of threads.
+/// Deals `count` rows to the lanes of a pass, in runs of at most `run` without a look at `interrupt`; `false` if that
+/// was set. The rows of a lane do not depend on the number of threads.
 pub(crate) fn deal<L: Send>(
     lanes: &mut [L],
     count: usize,

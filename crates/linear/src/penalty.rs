@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// What is minimised next to the losses.
+/// The term that is minimised in addition to the losses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Penalty {
     /// ½‖w‖².
@@ -13,7 +13,7 @@ pub enum Penalty {
     L1,
     /// Both, with this share ρ of ‖w‖₁, between 0 and 1.
     ElasticNet(f64),
-    /// Nothing: [`crate::Unpenalised`].
+    /// No penalty: [`crate::Unpenalised`].
     None,
 }
 
@@ -47,7 +47,7 @@ impl Penalty {
         weights.map(each).sum()
     }
 
-    /// R*(v) = sup over w of v·w − R(w), of the magnitudes |v_j|: Σ ½ (|v_j| − ρ)₊² / (1 − ρ), and at ρ = 1 infinity where
+    /// R*(v) = sup over w of v·w − R(w), of the magnitudes |v_j|: Σ ½ (|v_j| − ρ)₊² / (1 − ρ), and at ρ = 1 infinity if
     /// one is above 1. Not for [`Penalty::None`].
     pub(crate) fn conjugate(self, magnitudes: impl Iterator<Item = f64>) -> f64 {
         let share = self.l1_share();

@@ -1,10 +1,9 @@
 //! Decision values, classes and probabilities.
 //!
-//! A decision value is summed in f64 over the features in the order of their numbers, the bias last, as
-//! LIBLINEAR's `predict` sums it. Weights and values are f32, so every product is exact, and both
-//! programs get the same bits from one `model.txt`: rows whose classes tie up to rounding, as between
-//! classes that hardly occur, go to the same class. The f32 sums of the training kernels would be two
-//! to four times as fast, where reading the rows takes longer than either.
+//! A decision value is summed in f64 over the features in ascending order, the bias last, as LIBLINEAR's `predict` sums
+//! it. Weights and values are f32, so every product is exact, and both programs get the same bits from one `model.txt`:
+//! they give rows with ties up to rounding, as between rare classes, the same class. The f32 sums of the training
+//! kernels would be two to four times as fast, but reading the rows takes longer than either.
 
 use pelton_format::{Row, RowTable};
 
@@ -14,22 +13,21 @@ use crate::weights::Weights;
 /// The prediction for one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prediction<'a> {
-    /// The class predicted: by the sign with two classes, else the largest value, the first of equals. Nothing where targets
-    /// are real.
+    /// The class predicted: by the sign with two classes, else the largest value, the first of equals. Meaningless with
+    /// real targets.
     pub class: u32,
     /// w·x of each subproblem.
     pub values: &'a [f64],
 }
 
-/// Calls `each` with the number of each row of `block` and what the model says of it. Features that
-/// the model does not know count as absent.
+/// Calls `each` with the index and the prediction of each row of `block`. Features beyond the model count as absent.
 ///
 /// Cost: a dot product for each row and subproblem; allocates only one row's values.
 pub fn predict(weights: &Weights, block: &RowTable, each: impl FnMut(usize, Prediction<'_>)) {
     predict_some(weights, block, |_| true, each);
 }
 
-/// The same for the rows that `wants` says.
+/// The same for the rows selected by `wants`.
 pub fn predict_some(
     weights: &Weights,
     block: &RowTable,
@@ -86,8 +84,8 @@ fn class_of(values: &[f64]) -> u32 {
 }
 
 /// Class probabilities of a model from its decision values: σ(v) for two classes; else, as LIBLINEAR defines them, σ of
-/// each value, divided by their sum, or those that the multinomial loss has: e^v of each value, divided by their sum.
-/// `None` for other losses, whose values are not log-odds.
+/// each value, divided by their sum, or with the multinomial loss e^v of each value, divided by their sum. `None` for
+/// losses without log-odds.
 pub fn probabilities(loss: Loss, values: &[f64], out: &mut Vec<f64>) -> Option<()> {
     log_probabilities(loss, values, out)?;
     out.iter_mut().for_each(|share| *share = share.exp());

@@ -1,19 +1,19 @@
 //! The problem to minimise: the loss, its cost, and how labels become signs and targets.
 //!
-//! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i, which is C times the weights of the
-//! row's class and of the row itself:
+//! For each subproblem, over rows x_i with signs s_i, targets t_i and costs C_i, C times the weights of the row's class
+//! and of the row itself:
 //!
 //! P(w) = R(w) + Σ C_i ξ(s_i w·x_i; t_i), for the losses ξ of [`crate::loss`] and the penalties R of
-//! [`crate::Penalty`], which is ½‖w‖² where nothing else is said.
+//! [`crate::Penalty`], by default ½‖w‖².
 //!
 //! The label of a row is its class, with s_i = ±1 by the subproblem and t_i = 1; for a loss of real targets it is
 //! the bits of the target as an f32, with s_i = 1.
 //!
 //! A bias is one more feature of constant value B, with the weight b: regularised as the others (as LIBLINEAR's `-B`),
-//! or free, P(w) then being without ½b². The dual of a free one has the constraint Σ s_i α_i = 0, along which coordinate
+//! or free, so that P(w) lacks ½b². The dual of a free one has the constraint Σ s_i α_i = 0, along which coordinate
 //! descent over single variables cannot move. So it solves problems with ½(b − c)² instead, and moves the centre c to
-//! the b it has found before each epoch: the proximal point method, or the method of multipliers on the dual
-//! (Rockafellar, Mathematics of Operations Research 1976), whose solutions converge to that of the free problem.
+//! the last b before each epoch. This is the proximal point method, or the method of multipliers on the dual
+//! (Rockafellar, Mathematics of Operations Research 1976); its solutions converge to that of the free problem.
 //!
 //! A *grid* is several models of one problem, trained side by side on each row that is read: one for each factor on the
 //! cost, and for each fold that a model does not see. Each has all the subproblems of one model.
@@ -42,7 +42,7 @@ pub struct Problem {
     samples: Option<Arc<[f32]>>,
     heaviest: f64,
     grid: Option<Arc<Grid>>,
-    /// The feature whose weight is 1.
+    /// The feature with the fixed weight 1.
     offset: Option<usize>,
 }
 
@@ -51,9 +51,10 @@ pub struct Problem {
 struct Grid {
     /// Factor on the cost of each model.
     factors: Vec<f64>,
-    /// The fold of each record; model m does not see fold m modulo their number. None where every model sees all records.
+    /// The fold of each record; model m does not see fold m modulo their number. `None` if every model sees all
+    /// records.
     folds: Option<(Arc<[u8]>, u8)>,
-    /// The number of the first model here.
+    /// The index of the first model here.
     first: usize,
 }
 
@@ -88,9 +89,9 @@ impl Problem {
         })
     }
 
-    /// Makes a feature an offset: its weight is 1 and no part of the penalty.
+    /// Makes a feature an offset: its weight is fixed at 1 and not penalised.
     ///
-    /// Errors: a loss of all classes or with kinks, or a penalty of ‖w‖₁. Panics if there is no such feature.
+    /// Errors: a loss of all classes or with kinks, or a penalty of ‖w‖₁. Panics if the feature does not exist.
     pub fn with_offset(mut self, feature: usize) -> Result<Problem, LinearError> {
         assert!(feature < self.features);
         let is_smooth = self.loss.is_smooth() && self.penalty.l1_share() == 0.0;
@@ -110,7 +111,7 @@ impl Problem {
         Ok(self)
     }
 
-    /// Leaves the weight of the constant feature, which is 1 where there is none yet, out of ‖w‖².
+    /// Leaves the weight of the constant feature out of ‖w‖²; adds a constant feature of 1 if there is none yet.
     pub fn with_free_bias(mut self) -> Problem {
         self.bias = self.bias.or(Some(1.0));
         self.bias_is_free = true;
@@ -119,7 +120,7 @@ impl Problem {
 
     /// Replaces the penalty.
     ///
-    /// Errors: a loss with kinks, where the penalty is not ½‖w‖²; one that is no likelihood, where there is none.
+    /// Errors: a loss with kinks and a penalty other than ½‖w‖²; a loss that is not a likelihood without a penalty.
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
         let is_usable = match penalty {
             Penalty::L2 => true,
@@ -144,8 +145,8 @@ impl Problem {
 
     /// Multiplies the cost of the rows of class `class` by `weight`, in every subproblem: the same
     /// as listing each of those rows `weight` times.
-    // Differs from LIBLINEAR, which weights a class only where it is the positive one: there a weight
-    // of 2 is not the same as doubling the rows.
+    // Differs from LIBLINEAR, which weights a class only in the subproblem with that class positive: there a weight of
+    // 2 is not the same as doubling the rows.
     pub fn with_class_weight(mut self, class: u32, weight: f64) -> Result<Problem, LinearError> {
         let classes = self.costs.len();
         let Some(cost) = self.costs.get_mut(class as usize) else {
@@ -176,9 +177,9 @@ impl Problem {
         Ok(self)
     }
 
-    /// A model for each of these factors on the cost, which count alike: figures summed over models are divided by
-    /// the factor of each. With folds, the fold of each record and their number, there are as many models for each
-    /// factor, each of the other folds only, and those of one factor follow one another.
+    /// A model for each of these factors on the cost, equally weighted: figures summed over models are divided by the
+    /// factor of each. With folds (the fold of each record and the number of folds), each factor gets one model per
+    /// fold, trained on the other folds only; the models of one factor are consecutive.
     ///
     /// Memory: 1 byte a record with folds.
     pub fn with_grid(
@@ -254,12 +255,12 @@ impl Problem {
         self.bias_is_free.then_some(self.features)
     }
 
-    /// The entries of a weight vector that count in ‖w‖², which are its first, but for an offset.
+    /// The number of leading entries of a weight vector that count in ‖w‖² (except an offset among them).
     pub(crate) fn regularised(&self) -> usize {
         self.length() - usize::from(self.bias_is_free)
     }
 
-    /// The feature whose weight is 1, if there is one.
+    /// The feature with the fixed weight 1, if there is one.
     pub fn offset(&self) -> Option<usize> {
         self.offset
     }
@@ -284,7 +285,7 @@ impl Problem {
         0.999 * std::f64::consts::LN_2 * self.factor(subproblem) * least * lightest
     }
 
-    /// How many rows there are where each counts by its weight, of so many.
+    /// The total weight of `records` rows.
     pub fn weight_of_records(&self, records: u64) -> f64 {
         match &self.samples {
             Some(samples) => samples.iter().map(|weight| f64::from(*weight)).sum(),
@@ -305,8 +306,8 @@ impl Problem {
         self.costs.len()
     }
 
-    /// Whether the vectors of the classes are tied together by one loss, which [`crate::Lbfgs`] minimises; those of other
-    /// problems are found one by one.
+    /// Whether one loss couples the vectors of the classes, for [`crate::Lbfgs`]; other problems are solved vector by
+    /// vector.
     pub fn is_coupled(&self) -> bool {
         self.loss.is_of_all_classes() && self.classes() > 2
     }
@@ -339,8 +340,8 @@ impl Problem {
         self.models() * self.subproblems_of_model()
     }
 
-    /// The factor on the cost of a subproblem. Values are divided by it where those of all subproblems are summed, so
-    /// that the largest cost does not decide alone: any such sum of bounds bounds the sum of optima.
+    /// The factor on the cost of a subproblem. Sums over all subproblems divide each value by it, so that the largest
+    /// cost does not dominate: any such sum of bounds bounds the sum of optima.
     pub(crate) fn factor(&self, subproblem: usize) -> f64 {
         let model = subproblem / self.subproblems_of_model();
         self.grid.as_ref().map_or(1.0, |grid| grid.factors[model])
@@ -379,7 +380,7 @@ impl Problem {
         self.grid.is_some()
     }
 
-    /// The factors on the cost that classes were given; none where all are 1.
+    /// The factors on the cost by class; empty if all are 1.
     pub fn class_weights(&self) -> &[f64] {
         let all_one = self.weights.iter().all(|weight| *weight == 1.0);
         if all_one { &[] } else { &self.weights }
@@ -492,7 +493,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// Those of a row, whose label must have passed [`Problem::check_label`].
+    /// The terms of a row; its label must have passed [`Problem::check_label`].
     #[inline(always)]
     pub(crate) fn of(&self, label: u32, record: u64) -> RowTerms {
         let mut row = if self.is_real {
@@ -521,7 +522,7 @@ impl Terms {
         held_out.is_some_and(|(folds, fold)| folds[record as usize] == *fold)
     }
 
-    /// Those of all classes, or of these rows where they differ within a class.
+    /// The terms of all classes, or of these rows if terms differ within a class.
     pub(crate) fn table<'a>(&'a self, labels: &[u32], records: &[u64]) -> Cow<'a, [RowTerms]> {
         if labels.is_empty() {
             return Cow::Borrowed(&self.of_classes);
@@ -534,8 +535,8 @@ impl Terms {
     }
 }
 
-/// The cost of a row with a weight. That of a row of weight 0 is the least possible: so small next to any other that
-/// no sum of f64 notices it, and no rule has a case for it.
+/// The cost of a row with a weight. A row of weight 0 has the least possible cost: too small to change any f64 sum, and
+/// it needs no special case.
 fn weighted(cost: f64, weight: f32) -> f64 {
     f64::from((cost * f64::from(weight)).max(LEAST_COST) as f32)
 }

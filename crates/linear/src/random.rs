@@ -1,5 +1,5 @@
-//! Random orders under a key: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-//! generators", 2014), whose state is one integer, so each pass has its own stream by its own key.
+//! Random orders under a key: SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+//! Its state is one integer, so each pass has its own stream by its own key.
 
 use pelton_key::mix;
 

@@ -12,7 +12,7 @@ pub struct Ranking {
     negatives: usize,
 }
 
-/// What a threshold between two classes is chosen for.
+/// The goal in the choice of a threshold between two classes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum ThresholdGoal {
@@ -74,7 +74,7 @@ impl From<ThresholdGoal> for String {
 }
 
 impl Ranking {
-    /// Of rows in any order. None where all are of the class, or none.
+    /// From rows in any order. `None` if all rows are of the class, or none.
     ///
     /// Cost: a sort, in place.
     pub(crate) fn new(mut ranked: Vec<(f64, bool)>) -> Option<Ranking> {
@@ -116,8 +116,8 @@ impl Ranking {
     }
 
     /// The ROC curve as (share of the others, share of the class) of at least each score, from (0, 0) to (1, 1): a
-    /// point each time that both shares together have grown by 2 / `most`, and the one before a larger step. About `most`
-    /// remain, at most twice as many, and the area changes by at most 1 / `most`.
+    /// point each time that the sum of both shares has grown by 2 / `most`, and the one before a larger step. About
+    /// `most` remain, at most twice as many, and the area changes by at most 1 / `most`.
     pub fn roc(&self, most: usize) -> Vec<(f64, f64)> {
         let mut curve = vec![(0.0, 0.0)];
         let mut before = (0.0, 0.0);
@@ -128,7 +128,7 @@ impl Ranking {
             let point = (share(others, self.negatives), share(own, self.positives));
             let last = *curve.last().expect("it begins with one");
             if grown(last, point) >= least {
-                // Where many rows have one score, the line to it starts at the point before.
+                // If many rows have one score, the line to it starts at the point before.
                 if grown(before, point) >= least && before != last {
                     curve.push(before);
                 }
@@ -142,8 +142,8 @@ impl Ranking {
         curve
     }
 
-    /// The score from which rows are given the class that suits `goal` best, halfway to the next lower one; of equally
-    /// good ones the highest. None where no score has the precision wanted.
+    /// The best least score of the class for `goal`, halfway to the next lower one; of equally good ones the highest.
+    /// `None` if no score reaches the wanted precision.
     pub fn threshold(&self, goal: ThresholdGoal) -> Option<f64> {
         let worth = |own: usize, others: usize| {
             let recall = own as f64 / self.positives as f64;
@@ -171,7 +171,7 @@ impl Ranking {
             if best.is_none_or(|(worth, _)| found > worth) {
                 let next = steps.peek().map_or(score, |next| next.0);
                 let middle = 0.5 * score + 0.5 * next;
-                // Between neighbouring numbers there is none.
+                // Neighbouring f64 have no number in between.
                 let is_between = middle > next && middle <= score;
                 best = Some((found, if is_between { middle } else { score }));
             }

@@ -23,9 +23,9 @@ pub struct SavedState<'a> {
     pub alpha: Vec<Cow<'a, [f32]>>,
     /// Dual value of each subproblem without −½‖w‖².
     pub terms: Vec<f64>,
-    /// Bytes of the skip table, where rows are skipped.
+    /// Bytes of the skip table, if rows are skipped.
     pub skip: Option<Cow<'a, [u8]>>,
-    /// The rows kept as codes, where some are.
+    /// The quantised rows, if any.
     pub coded: Option<SavedCodes<'a>>,
     /// w that the present epoch certifies.
     pub snapshot: Option<Vec<Cow<'a, [f32]>>>,
@@ -35,7 +35,7 @@ pub struct SavedState<'a> {
     pub mean_blocks: u64,
     /// Losses of the snapshot so far.
     pub snapshot_loss: Vec<f64>,
-    /// Rows whose losses were added, and how many of them are predicted right.
+    /// Rows in the sums of losses, and how many of them are classified correctly.
     pub snapshot_rows: (u64, u64),
     /// The part of the present epoch's lower bound summed so far.
     pub bound: Option<Cow<'a, DualBound>>,
@@ -72,7 +72,7 @@ impl OutOfCore {
         (self.duals.heap_bytes() + vectors * weights + skip) as u64
     }
 
-    /// The state; vectors are borrowed where features have their own numbers.
+    /// The state; vectors are borrowed unless features are renumbered.
     pub fn save(&self) -> SavedState<'_> {
         let epoch = &self.epoch;
         let losses = epoch.snapshot.as_ref().map(|snapshot| &snapshot.losses);
@@ -101,8 +101,8 @@ impl OutOfCore {
         }
     }
 
-    /// Resumes from a saved state, before features are renumbered. Where rows are kept as codes,
-    /// [`OutOfCore::encode_again`] must then have had them all.
+    /// Resumes from a saved state, before features are renumbered. With quantised rows, [`OutOfCore::encode_again`]
+    /// must then receive them all.
     ///
     /// Errors: a state with other shapes than this run's.
     pub fn restore(&mut self, state: SavedState<'_>) -> Result<(), LinearError> {

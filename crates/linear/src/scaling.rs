@@ -1,4 +1,4 @@
-//! How features are scaled before training, and the sums that say by what.
+//! How features are scaled before training, and the sums that determine the scale.
 //!
 //! Sums of each feature are taken about the first value seen of it, so that a mean far from 0 costs no digits:
 //! the distance of one value from the mean is at most √n standard deviations. The zeros that sparse rows leave
@@ -19,13 +19,13 @@ pub enum Scaling {
     /// Not at all.
     #[default]
     None,
-    /// `(x − mean) / standard deviation`; of sparse rows, and without an intercept, `x / standard deviation`, the zeros
-    /// counted in. A constant feature is unchanged: users add one as a bias; so are the indicators of coded columns,
+    /// `(x − mean) / standard deviation`; of sparse rows, and without an intercept, `x / standard deviation`, zeros
+    /// included. A constant feature is unchanged: users add one as a bias; so are the indicators of encoded columns,
     /// which are 0 or 1.
     Standard,
     /// `x / max |x|`.
     MaxAbs,
-    /// As `Standard` for files whose columns have names, not at all for others.
+    /// `Standard` for files with named columns, else no scaling.
     Auto,
 }
 
@@ -62,7 +62,7 @@ const CONSTANT: f64 = 1e-14;
 /// Sums over the values of each feature.
 #[derive(Debug)]
 pub struct FeatureSums {
-    /// The weight of all rows, which is 1 each where nothing is said.
+    /// The weight of all rows, by default 1 each.
     rows: f64,
     /// That of the rows that store the feature.
     counts: Vec<f64>,
@@ -87,8 +87,8 @@ impl FeatureSums {
         }
     }
 
-    /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit; each as often as
-    /// its weight says, by its id, where there are some.
+    /// Adds rows in the order of the table, so that the same rows give the same sums to the last bit; each times its
+    /// weight, by its id, if there are weights.
     pub fn add(&mut self, rows: &RowTable, weights: Option<&[f32]>) {
         for i in 0..rows.len() {
             let weight = weights.map_or(1.0, |weights| weights[rows.id(i) as usize]);
@@ -96,7 +96,7 @@ impl FeatureSums {
         }
     }
 
-    /// Adds one row of this weight, which may be invalid: what needs valid ones says so.
+    /// Adds one row of this weight, which may be invalid: later checks report that.
     pub fn add_row(&mut self, row: Row<'_>, weight: f64) {
         let weight = if weight.is_finite() {
             weight.max(0.0)
@@ -150,8 +150,8 @@ impl FeatureSums {
         }
     }
 
-    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled. Of features that have an entry in
-    /// `numbers`, or in general where that is empty, those that it says are scaled; with `shifts` to a mean of 0.
+    /// The scale computed from the sums, over all ranks; `None` if nothing is scaled. `numbers` says for each feature
+    /// whether it is scaled; if empty, all are. With `shifts` to a mean of 0.
     pub fn scale<E>(
         self,
         scaling: Scaling,
@@ -306,7 +306,7 @@ mod tests {
         }
         let scale = scale_of(Scaling::Standard, &rows, 3);
         assert!(!scale.has_shifts());
-        // Mean 3/4, variance 9/4 − 9/16; no row has the second feature, all have the third alike.
+        // Mean 3/4, variance 9/4 − 9/16; no row has the second feature, all have the same third one.
         let deviation = (9.0_f64 / 4.0 - 9.0 / 16.0).sqrt();
         check(scale.factors(), &[1.0 / deviation, 1.0, 1.0]);
         let scale = scale_of(Scaling::MaxAbs, &rows, 3);

@@ -1,4 +1,4 @@
-//! The models of a grid whose classes are tied together, each by an L-BFGS of its own, on each row that is read.
+//! The models of a grid with coupled classes, each with its own L-BFGS, trained on every row that is read.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -19,12 +19,12 @@ use crate::weights::Weights;
 pub struct SideBySide {
     problem: Arc<Problem>,
     solvers: Vec<Lbfgs>,
-    /// What each has found, once it has looked.
+    /// The results of each, once it has looked.
     found: Vec<Option<PassFigures>>,
 }
 
 impl SideBySide {
-    /// Runs from w = 0 over `records` rows to the relative gap `wanted` of each. Panics where the classes have separate
+    /// Runs from w = 0 over `records` rows to the relative gap `wanted` of each. Panics if the classes have separate
     /// losses.
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> SideBySide {
         assert!(problem.is_coupled());

@@ -1,9 +1,8 @@
 //! *Skip*: rows that are settled at a bound are left unread for some epochs.
 //!
-//! A row whose α is at a bound with |G| > 0.1 at its last visit is not read for 1 epoch; if it is still
-//! settled then, for 2, 4 and at most 8. In most problems the greater part of the rows
-//! settles early, so later epochs read little. Only random access permits it: a sequential sweep
-//! reads every page anyway. Cost: one byte a row.
+//! A row with α at a bound and |G| > 0.1 at its last visit is not read for 1 epoch; if it is still settled then, for 2,
+//! 4 and at most 8. In most problems the greater part of the rows settles early, so later epochs read little. Only
+//! random access permits it: a sequential sweep reads every page anyway. Cost: one byte a row.
 
 use pelton_format::RowTable;
 

@@ -21,7 +21,7 @@ use crate::step::{Outcome, Step};
 use crate::visit::{RowAddress, Visit};
 use crate::weights::Weights;
 
-/// A gradient above this holds a row at its bound firmly: a tenth of what a row of margin 0 has.
+/// A gradient above this holds a row at its bound firmly: a tenth of the gradient at margin 0.
 const SETTLED_ABOVE: f32 = 0.1;
 
 /// When a block is done with.
@@ -29,13 +29,13 @@ const SETTLED_ABOVE: f32 = 0.1;
 pub enum InnerPasses {
     /// After this many passes.
     Fixed(u32),
-    /// When the largest and the smallest projected gradient differ by at most `epsilon` over all rows
-    /// of the block, or after `at_most` passes. (Logistic: when no |gradient| exceeds `epsilon`. Real targets: when they
-    /// differ by at most this share of what they differed by in the first pass.)
+    /// When the largest and the smallest projected gradient differ by at most `epsilon` over all rows of the block, or
+    /// after `at_most` passes. (Logistic: when no |gradient| exceeds `epsilon`. Real targets: when they differ by at
+    /// most this share of their difference in the first pass.)
     Until {
         /// The tolerance; 0.1 is the usual one.
         epsilon: f32,
-        /// Most passes; 200 is the usual number.
+        /// Most passes; usually 200.
         at_most: u32,
     },
 }
@@ -54,7 +54,7 @@ pub struct BlockReport {
 /// Solves `block` from the present weights and duals. `key` decides the visiting orders: it should be
 /// a hash of the run's seed, the epoch and the step.
 ///
-/// Errors: rows of another problem; [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
+/// Errors: rows of another problem; [`LinearError::Interrupted`] as set up by [`Scratch::end_when`].
 pub fn solve_block(
     problem: &Problem,
     block: &RowTable,
@@ -118,8 +118,8 @@ impl VisitRows for &BlockRows<'_> {
     }
 }
 
-/// Solves over the rows `ids` whose visits are prepared in `scratch`; `rows` gives them for each
-/// subproblem, and `weights` are its vectors as those rows meet them.
+/// Solves over the rows `ids` with their visits prepared in `scratch`; `rows` gives them for each subproblem, and
+/// `weights` are its vectors in the layout of those rows.
 #[expect(clippy::too_many_arguments)]
 pub(crate) fn solve_rows<R: VisitRows>(
     problem: &Problem,
@@ -245,7 +245,7 @@ impl<R: VisitRows> Run<'_, R> {
         Some(())
     }
 
-    /// One pass over the rows awake; returns their number.
+    /// One pass over the rows not resting; returns how many.
     fn pass(&mut self, step: &mut impl Step, number: u32) -> Option<usize> {
         let scratch = &mut *self.scratch;
         let active = &mut scratch.active;

@@ -1,9 +1,9 @@
-//! How well a model predicts real targets: R², mean absolute and root mean squared error, and for a loss with a logarithmic
-//! link the mean Poisson deviance. They are scikit-learn's `r2_score`, `mean_absolute_error`,
+//! How well a model predicts real targets: R², mean absolute and root mean squared error, and for a loss with a
+//! logarithmic link the mean Poisson deviance. They are scikit-learn's `r2_score`, `mean_absolute_error`,
 //! `root_mean_squared_error` and `mean_poisson_deviance`.
 //!
-//! Sums are in f64 over the rows as they come. The variance of the targets is updated about their running mean (Welford,
-//! Technometrics 1962), so that targets far from 0 lose no digits, and those of ranks about the mean of all.
+//! Sums are in f64 over the rows as they come. The variance of the targets is updated about their running mean
+//! (Welford, Technometrics 1962), so that targets far from 0 lose no digits, and those of ranks about the mean of all.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,13 +24,13 @@ pub struct TargetMetrics {
     deviance: f64,
 }
 
-/// How well a model predicts targets. What is absent does not exist for this model or data.
+/// How well a model predicts targets. Absent figures do not exist for this model or data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetFigures {
     /// Rows.
     pub records: u64,
-    /// 1 − Σ (t − p)² / Σ (t − mean of t)²; of targets that are all equal 1 where they are predicted exactly, else 0; absent
-    /// with fewer than two rows.
+    /// 1 − Σ (t − p)² / Σ (t − mean of t)²; if all targets are equal, 1 for exact predictions, else 0; absent with
+    /// fewer than two rows.
     pub r2: Option<f64>,
     /// Mean of |t − p|.
     pub mae: f64,

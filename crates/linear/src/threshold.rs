@@ -24,7 +24,7 @@ pub struct Threshold {
 }
 
 impl Threshold {
-    /// That of a score: a decision value whose sign makes values above 0 speak for the [`positive_class`].
+    /// From a score: a decision value with the sign that favours the [`positive_class`] above 0.
     pub fn of_score(classes: &ClassMap, score: f64) -> Threshold {
         let positive = positive_class(classes);
         Threshold { positive, score }
@@ -32,7 +32,7 @@ impl Threshold {
 
     /// That of a probability, for losses that have probabilities, else of a score.
     ///
-    /// Errors: a model without two classes; a probability that is not within 0 and 1, or a score that is not a number.
+    /// Errors: a model without two classes; a probability outside 0 to 1, or a score that is NaN.
     pub fn given(loss: Loss, classes: &ClassMap, given: f64) -> Result<Threshold, LinearError> {
         let wrong = |why: &str| {
             Err(LinearError::Threshold {
@@ -80,7 +80,7 @@ impl Threshold {
         }
     }
 
-    /// What decides, in words.
+    /// The quantity that is compared, in words.
     pub fn what(loss: Loss) -> &'static str {
         if loss.has_probabilities() {
             "probability"

@@ -1,23 +1,23 @@
-//! Newton's method without a penalty, for maximum likelihood: the least P(w) = Σ C_i ξ_i, and by the curvature there how
-//! precise the weights are.
+//! Newton's method without a penalty, for maximum likelihood: the least P(w) = Σ C_i ξ_i, and from the curvature there
+//! the precision of the weights.
 //!
 //! | symbol | meaning |
 //! |---|---|
 //! | v = Σ α s x | minus the gradient, see [`crate::look`] |
 //! | H = Σ C ξ'' x xᵀ | the Hessian |
-//! | δ = ½ vᵀ H⁻¹ v | the Newton decrement, about what is left to gain |
+//! | δ = ½ vᵀ H⁻¹ v | the Newton decrement, about the remaining decrease of P |
 //!
-//! **No certificate.** A dual value needs α with v = 0, which hardly any but those of the optimum have. P − δ is an estimate
-//! of the optimum, which is as good as P is a parabola: w is about √(2δ / C) standard errors from the optimum, and training
-//! ends where that is [`NEAR`].
+//! **No certificate.** A dual value needs α with v = 0, which hardly occur except at the optimum. P − δ estimates the
+//! optimum, as well as a parabola fits P: w is about √(2δ / C) standard errors from the optimum, and training ends when
+//! the square of that is at most [`NEAR`].
 //!
-//! **Combinations.** A feature that is a combination of those before it keeps the weight 0, as in R's `glm`. The bias is
-//! the first, and features of 0 and 1 come last in reverse, so that of a category the first value is what others are
-//! compared with.
+//! **Combinations.** A feature that is a combination of those before it keeps the weight 0, as in R's `glm`. The bias
+//! is the first, and features of 0 and 1 come last in reverse, so that the first value of a category is the reference
+//! for the others.
 //!
-//! **No optimum.** Where a hyperplane separates the classes, ever longer w are ever better. A value that no w with a row
-//! on the wrong side has is an error that says so. Where a feature alone can tell some rows, its weight grows until
-//! nothing of its curvature is left, which [`Precision::unbounded`] reports.
+//! **No optimum.** If a hyperplane separates the classes, ever longer w are ever better. A value below that of any w
+//! with a row on the wrong side is an error. If a feature alone separates some rows, its weight grows until its
+//! curvature vanishes, which [`Precision::unbounded`] reports.
 //!
 //! Cost of a pass: that of a look with a matrix, n d²/2, and d³/6. Memory: d² numbers a lane.
 
@@ -42,7 +42,7 @@ use crate::weights::Weights;
 
 /// Squared distance from the optimum in standard errors at which training ends.
 const NEAR: f64 = 1e-16;
-/// Share of the first value below which nothing is left to gain.
+/// Share of the first value below which the remaining decrease is negligible.
 const NOTHING: f64 = 1e-15;
 /// Share of its own curvature that a feature must have left when those before it are known. Features in f32 that are a
 /// combination of others have about 1e-14.
@@ -59,7 +59,7 @@ const CUT: [f64; 2] = [0.05, 0.7];
 const MOST_IDLE: u32 = 8;
 /// A run of rows without a check for interruption.
 const RUN: usize = 1 << 12;
-/// Numbers of a point that are no vectors, in a saved state.
+/// Scalars of a point in a saved state.
 const FIGURES: usize = 5;
 
 /// Newton's method on a problem without a penalty, between two passes.
@@ -72,15 +72,15 @@ pub struct Unpenalised {
     losses: LossSum,
 }
 
-/// One vector: where the next pass looks.
+/// One vector: the weights of the next pass.
 #[derive(Clone, Debug, Default)]
 struct Point {
     w: Vec<f64>,
-    /// Entries that are no combination of those before them, in the order of elimination, and how precise each was by the first
-    /// look: the inverse of its entry of H⁻¹.
+    /// Entries that are not a combination of those before them, in the order of elimination, and the precision of each
+    /// in the first look: the inverse of its entry of H⁻¹.
     kept: Vec<usize>,
     curvatures: Vec<f64>,
-    /// The place before, and the step from it that led here.
+    /// The previous point, and the step from it that led here.
     before: Option<Before>,
     /// The value at w, after the look that training ended with, and in the first look.
     value: f64,
@@ -103,7 +103,7 @@ struct Before {
 }
 
 impl Unpenalised {
-    /// A run from w = 0. Panics beyond [`MOST_NEWTON_FEATURES`] and at a loss of all classes.
+    /// A run from w = 0. Panics beyond [`MOST_NEWTON_FEATURES`] and for a loss of all classes.
     pub fn new(problem: Arc<Problem>, simd: Simd) -> Unpenalised {
         let length = problem.length();
         assert!(length <= MOST_NEWTON_FEATURES && !problem.is_coupled());
@@ -192,7 +192,7 @@ impl PassSolver for Unpenalised {
 
     fn best(&self) -> (Weights, Option<LossSum>) {
         let of = |point: &Point| {
-            // A step that was not looked at is none.
+            // Ignore a step that no pass has looked at.
             let w = match &point.before {
                 Some(before) => &before.w,
                 None => &point.w,
@@ -227,7 +227,7 @@ impl PassSolver for Unpenalised {
 }
 
 impl Point {
-    /// Takes in what a look has found, and makes a step.
+    /// Takes the results of a look, and makes a step.
     ///
     /// Errors: classes that are separable.
     fn end_look(&mut self, sums: &Sums, problem: &Problem, s: usize) -> Result<(), LinearError> {
@@ -251,7 +251,7 @@ impl Point {
             let mut others = self.w.iter().enumerate();
             let is_cold = others.all(|(j, w)| *w == 0.0 || Some(j) == problem.offset());
             if let (true, Some(bias)) = (is_cold, bias) {
-                // What the curvature is where the bias alone has been found.
+                // The curvature at the optimum over the bias alone.
                 let constant = problem.bias().map_or(1.0, f64::from);
                 let ratio = v[bias] * constant / own(bias);
                 let curvature = match problem.loss() {
@@ -283,7 +283,7 @@ impl Point {
         }
         self.value = value;
         let kept_v: Vec<f64> = self.kept.iter().map(|&j| v[j]).collect();
-        // Where the curvature has vanished, rounding is left of it.
+        // If the curvature has vanished, only rounding remains.
         let floor = |_, all: f64, left: f64| Some(left.max(ROUNDING * all).max(f64::MIN_POSITIVE));
         self.factor = eliminate(&self.kept, &sums.metric, width, floor);
         let mut own_step = kept_v.clone();
@@ -323,7 +323,7 @@ impl Point {
         self.before = Some(before);
     }
 
-    /// Goes a part of the step that led here, where minus the gradient is `v`.
+    /// Takes a part of the step that led here; `v` is minus the gradient.
     fn cut_short(&mut self, mut before: Before, v: &[f64]) -> Result<(), LinearError> {
         let slope = -dot(&before.step, v);
         let part = before.slope / (before.slope - slope);
@@ -345,14 +345,14 @@ impl Point {
         Ok(())
     }
 
-    /// Finds the entries that are no combination of those before them in an order.
+    /// Finds the entries that are not a combination of those before them in an order.
     fn keep_independent(&mut self, order: Vec<usize>, metric: &[f64], width: usize) {
         let largest = (0..width)
             .map(|j| metric[j * (width + 1)])
             .fold(0.0, f64::max);
         let mut kept = Vec::new();
         self.factor = eliminate(&order, metric, width, |j, all, left| {
-            // Rows of weight 0 count next to nothing.
+            // Rows of weight 0 still have a tiny cost.
             let is_own = left > INDEPENDENT * all && all > 1e-25 * largest;
             is_own.then(|| {
                 kept.push(j);
@@ -456,8 +456,9 @@ impl Point {
     }
 }
 
-/// The Cholesky factor of a symmetric matrix, of which the lower triangle is there, over some entries in this order: those
-/// of which `keep` says, by their own value and what is left of it when those before are eliminated, which pivot they have.
+/// The Cholesky factor of a symmetric matrix, given by its lower triangle, over some entries in this order. `keep` gets
+/// an entry's diagonal value and its remainder after eliminating those before, and returns its pivot, or `None` to drop
+/// it.
 fn eliminate(
     order: &[usize],
     matrix: &[f64],
@@ -484,7 +485,7 @@ fn eliminate(
     rows.concat()
 }
 
-/// An entry of a symmetric matrix of which the lower triangle is there.
+/// An entry of a symmetric matrix given by its lower triangle.
 fn entry(matrix: &[f64], width: usize, j: usize, k: usize) -> f64 {
     matrix[j.max(k) * width + j.min(k)]
 }

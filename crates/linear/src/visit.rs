@@ -1,4 +1,4 @@
-//! What a visit of a row touches: its address, its variable and its values.
+//! The data of a visit of a row: its address, its variable and its values.
 
 /// The position of a row in its segment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) struct RowAddress {
     pub(crate) length: u32,
 }
 
-/// All that a visit reads and writes of a row next to its values.
+/// All that a visit reads and writes of a row, except its values.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
 pub(crate) struct Visit {

@@ -3,7 +3,7 @@
 use crate::problem::Problem;
 use pelton_storage::{huge_vec, huge_zeros};
 
-/// A weight vector for each subproblem: `features` entries, then the bias weight where there is one.
+/// A weight vector for each subproblem: `features` entries, then the bias weight if there is one.
 #[derive(Debug, Default, PartialEq)]
 pub struct Weights {
     features: usize,

@@ -1,9 +1,9 @@
 //! Hybrid parallel classification over very many classes: the data of a feature net is divided over the ranks, and
 //! so are the classes of the head after it (Song et al., KDD 2020, section 3.1).
 //!
-//! For each micro-batch all ranks gather all features, score them against their classes, and get back the
-//! gradients of their own features. With overlap a part's later micro-batches go forward while the features of
-//! earlier ones travel, and earlier ones go backward while the gradients of later ones travel (section 3.3.1).
+//! For each micro-batch all ranks gather all features, score them against their classes, and get back the gradients of
+//! their own features. With overlap a part's later micro-batches run forward while the features of earlier ones are
+//! sent, and earlier ones run backward while the gradients of later ones are sent (section 3.3.1).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -31,7 +31,7 @@ pub struct ClassifierOptions {
     pub overlap: bool,
     /// Learning rate of the head as a multiple of that of the net.
     pub head_rate: f32,
-    /// Part of the gradients of the net's large parameters that travels; 1 for all.
+    /// Part of the gradients of the net's large parameters that is sent; 1 for all.
     pub density: f64,
 }
 
@@ -47,19 +47,19 @@ pub(crate) struct Classifier {
     waited_s: f64,
 }
 
-/// A micro-batch on its way.
+/// A micro-batch in progress.
 struct Micro<'c> {
     /// Rows of each rank.
     counts: Vec<usize>,
     /// Labels of all ranks.
     labels: Vec<u64>,
-    /// Numbers that travel: features of all ranks, then gradients of this one's; padded to the rank with most rows.
+    /// Numbers in transfer: features of all ranks, then gradients of this one's; padded to the rank with most rows.
     travelling: Option<Pending<'c, f32>>,
     /// The same on a single rank.
     here: Vec<f32>,
 }
 
-/// A net whose rows are the features of a head over very many classes, both divided over the ranks of `comm`.
+/// A net with outputs that are the features of a head over very many classes, both divided over the ranks of `comm`.
 ///
 /// Errors: a head for another number of features, or that cannot be made.
 pub fn classifier(
@@ -126,7 +126,7 @@ impl Classifier {
         Ok(all)
     }
 
-    /// What only rank 0 reports: sums of all ranks.
+    /// Reported by rank 0 only: sums of all ranks.
     fn reported(&self, loss: f64, correct: usize, rows: u64) -> Counts {
         match self.comm.rank() {
             0 => Counts {
@@ -412,7 +412,7 @@ impl Trainer for Classifier {
 }
 
 impl Micro<'_> {
-    /// What travelled.
+    /// The data received.
     fn arrived(&mut self) -> Result<Vec<f32>, NnError> {
         Ok(match self.travelling.take() {
             Some(pending) => pending.wait()?,

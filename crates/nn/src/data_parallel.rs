@@ -47,7 +47,7 @@ pub(crate) struct DataParallel {
     /// Of each parameter.
     pub(crate) states: Vec<Vec<Tensor>>,
     carried: Vec<[Tensor; 2]>,
-    /// Of forward passes whose backward pass has not run yet.
+    /// Of forward passes before their backward pass.
     pub(crate) pending: VecDeque<Segments>,
     rank: usize,
     comm: Comm,
@@ -55,8 +55,8 @@ pub(crate) struct DataParallel {
     sparse: Option<Sparsifier>,
 }
 
-/// A net that trains on the CPU; all ranks of `comm` begin with the same parameters, and each takes a part of
-/// every batch.
+/// A net that trains on the CPU; all ranks of `comm` start from the same parameters, and each takes a part of every
+/// batch.
 pub fn trainer(net: Net, seed: u64, comm: Comm) -> Box<dyn Trainer> {
     Box::new(DataParallel::new(net, seed, comm))
 }
@@ -97,7 +97,7 @@ impl DataParallel {
         }
     }
 
-    /// Has only this part of the gradients of large parameters travel.
+    /// Sends only this part of the gradients of large parameters.
     pub(crate) fn with_density(mut self, density: f64) -> DataParallel {
         let parameters = self.net.summary.parameters.iter();
         self.sparse = (density < 1.0).then(|| Sparsifier::new(parameters, density, &self.comm));
@@ -110,9 +110,9 @@ impl DataParallel {
             .is_some_and(|sparse| sparse.takes(parameter))
     }
 
-    /// Replaces sparse gradients by the sum of what all ranks sent. With LARS each rank multiplies its gradients by λ
-    /// before they accumulate; the norm of the ranks' sum is taken as if their parts were orthogonal, as in
-    /// [`gradient_norm`](Trainer::gradient_norm).
+    /// Replaces sparse gradients by the sum of the parts that all ranks sent. With LARS each rank multiplies its
+    /// gradients by λ before they accumulate; the norm of the ranks' sum is taken as if their parts were orthogonal, as
+    /// in [`gradient_norm`](Trainer::gradient_norm).
     fn exchange(&mut self, update: &Update) -> Result<(), NnError> {
         let Some(sparse) = &mut self.sparse else {
             return Ok(());
@@ -239,18 +239,18 @@ impl DataParallel {
         Ok(arrange(words, lstm))
     }
 
-    /// A tape whose leaves are the parameters and, last, the input of a segment.
+    /// A tape with the parameters and, last, the input of a segment as leaves.
     pub(crate) fn tape(&self) -> Tape {
         Tape::new(self.parameters.len() + 1, self.net.precision)
     }
 
-    /// What a segment begins with, on its [`tape`](DataParallel::tape).
+    /// The input of a segment, on its [`tape`](DataParallel::tape).
     pub(crate) fn beginning(&self, tape: &Tape, value: Tensor) -> Taped {
         tape.leaf(self.parameters.len(), value)
     }
 
-    /// Goes back along a [`tape`](DataParallel::tape) and adds the gradients of the parameters to those there are.
-    /// Returns that of what the segment begins with.
+    /// Runs a [`tape`](DataParallel::tape) backward and accumulates the gradients of the parameters. Returns that of
+    /// the segment's input.
     pub(crate) fn take_gradients(
         &mut self,
         tape: Tape,
@@ -284,7 +284,7 @@ impl DataParallel {
         all
     }
 
-    /// Takes what [`flat`](DataParallel::flat) became.
+    /// Takes the summed form of [`flat`](DataParallel::flat).
     fn unflatten(&mut self, segment: &Segment, all: &[f32]) {
         let mut rest = all;
         for at in segment.parameters.clone() {
@@ -352,7 +352,7 @@ impl DataParallel {
         })
     }
 
-    /// Backward from the gradient of what a pass put out: the last segment first. With `sums` the gradients there are,
+    /// Backward from the gradient of a pass's output: the last segment first. With `sums` the accumulated gradients,
     /// these included, are summed over the ranks.
     pub(crate) fn go_backward(
         &mut self,
@@ -470,7 +470,7 @@ impl Trainer for DataParallel {
         if self.sparse.is_none() {
             return Ok(summed);
         }
-        // What is not summed yet counts as if the ranks' parts were at right angles (local clipping of the paper).
+        // Gradients not summed yet count as if the ranks' parts were orthogonal (local clipping of the paper).
         let mut squares = [of(true).powi(2)];
         self.comm.all_reduce(&mut squares, Reduction::Sum)?;
         Ok((summed.powi(2) + squares[0]).sqrt())
@@ -478,7 +478,7 @@ impl Trainer for DataParallel {
 
     fn update(&mut self, update: &Update) -> Result<(), NnError> {
         self.exchange(update)?;
-        // Momentum and decay are in what was sent.
+        // The sent values include momentum and decay.
         let sent = Update {
             rule: Rule::Sgd {
                 momentum: 0.0,
@@ -607,7 +607,7 @@ impl Trainer for DataParallel {
     }
 }
 
-/// The name of the `k`th number that an optimiser keeps for each of a parameter.
+/// The name of an optimiser's `k`th state tensor of a parameter.
 pub(crate) fn optimiser_state(k: usize, parameter: &str) -> String {
     format!("optimiser.{k}.{parameter}")
 }
@@ -616,7 +616,7 @@ fn carried_name(layer: usize, part: usize) -> String {
     format!("carried.{layer}.{}", ["h", "c"][part])
 }
 
-/// A part of the state in which an LSTM layer left all rows.
+/// A part of the last state of an LSTM layer, of all rows.
 pub(crate) fn carried_state(
     layer: usize,
     part: usize,

@@ -14,7 +14,7 @@ pub enum NnError {
     Parameters {
         /// The problem.
         what: String,
-        /// What to do.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A head over many classes.

@@ -12,7 +12,7 @@ pub(crate) trait FeatureNet: Trainer {
     /// Features [rows, width] of a batch; a tape is kept until [`backward`](FeatureNet::backward).
     fn forward(&mut self, input: Input<'_>, key: u64) -> Result<Vec<f32>, NnError>;
 
-    /// Takes the gradients of the features of the earliest batch that still has a tape; none on a rank without rows.
+    /// Takes the gradients of the features of the earliest batch that still has a tape; `None` on a rank without rows.
     /// The `last` time in a step the gradients of all batches are summed over the ranks.
     fn backward(&mut self, gradient: Option<Vec<f32>>, last: bool) -> Result<(), NnError>;
 }

@@ -9,7 +9,7 @@ use crate::operators::{
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;
 
-/// A batch of sequences: its shape, and where sequences begin.
+/// A batch of sequences: its shape, and the starts of sequences.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sequences {
     /// Rows.
@@ -18,13 +18,13 @@ pub(crate) struct Sequences {
     pub(crate) steps: usize,
     /// Numbers of words, step by step and in each step row by row; of attention row by row.
     pub(crate) ids: Vec<i64>,
-    /// In the order of `ids`: 0 where a sequence begins within a row; where absent they begin at the first step only.
+    /// In the order of `ids`: 0 at the start of a sequence within a row; `None` if all begin at the first step.
     pub(crate) keep: Option<Vec<f32>>,
-    /// Row by row, the sequence of a row that a word belongs to; where absent there is one.
+    /// Row by row, the index in the row of a word's sequence; `None` if there is one a row.
     pub(crate) segments: Option<Vec<u32>>,
 }
 
-/// What flows.
+/// A value between layers.
 pub(crate) enum Value {
     /// Numbers.
     Numbers(Taped),
@@ -33,7 +33,7 @@ pub(crate) enum Value {
 }
 
 impl Value {
-    /// What layers put out.
+    /// The output of layers.
     pub(crate) fn numbers(self) -> Taped {
         match self {
             Value::Numbers(x) => x,
@@ -58,7 +58,7 @@ pub(crate) struct Pass<'a> {
     pub(crate) next_state: usize,
     pub(crate) sequences: &'a Sequences,
     pub(crate) training: bool,
-    /// Decides what dropout takes.
+    /// Key of dropout.
     pub(crate) key: u64,
 }
 
@@ -167,7 +167,7 @@ impl Pass<'_> {
         batch_norm(self.tape, &x, [&gamma, &beta], running, residual, mode)
     }
 
-    /// The sum and what follows it are part of the last batch norm.
+    /// The last batch norm includes the sum and the operations after it.
     fn residual(&mut self, x: Taped, body: &[Layer], shortcut: &[Layer], relu: bool) -> Taped {
         let norm = matches!(body.last(), Some(Layer::BatchNorm { relu: false, .. }));
         let (body, last) = body.split_at(body.len() - usize::from(norm));

@@ -39,7 +39,7 @@ impl<'a> Input<'a> {
         }
     }
 
-    /// The classes of images or vectors; of words none.
+    /// The classes of images or vectors; empty for words.
     pub fn labels(self) -> &'a [i64] {
         self.stacked().map_or(&[], |(_, labels)| labels)
     }
@@ -89,7 +89,7 @@ pub struct Words {
     pub ids: Vec<i64>,
     /// [batch · steps]: words to be predicted, or [`NO_TARGET`](crate::NO_TARGET).
     pub targets: Vec<i64>,
-    /// [batch · steps]: the number of the sequence within its row; empty where there is one a row.
+    /// [batch · steps]: the index of the sequence within its row; empty if there is one a row.
     pub segments: Vec<u32>,
     /// The initial state of LSTM layers.
     pub carry: Carry,
@@ -103,7 +103,7 @@ pub enum Carry {
     No,
     /// Zeros, and the next batch continues.
     Begin,
-    /// The state in which the last batch left each row.
+    /// Each row continues from its state after the last batch.
     GoOn,
 }
 

@@ -1,9 +1,9 @@
-//! Nets as data: lists of layers, from which parameters, shapes and cost follow without running anything.
+//! Nets as data: lists of layers; parameters, shapes and cost follow from them without running anything.
 
 use crate::error::NnError;
 use crate::operands::Window;
 
-/// One layer. Names are those of PyTorch's modules where there is a counterpart.
+/// One layer. Names are those of PyTorch's modules if there is a counterpart.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Layer {
     /// A convolution.
@@ -49,7 +49,7 @@ pub enum Layer {
         out: usize,
         /// Whether it adds a bias.
         bias: bool,
-        /// Name of the embedding whose weight it uses.
+        /// Name of the embedding that shares its weight.
         tied: Option<String>,
     },
     /// Zeros with this chance while training.
@@ -63,7 +63,7 @@ pub enum Layer {
         /// Whether a ReLU follows the sum.
         relu: bool,
     },
-    /// Numbers of words to rows, plus a row for each position where there are any.
+    /// Word ids to rows, plus a row for each position if there are any.
     Embedding {
         /// Prefix of its parameters.
         name: String,
@@ -71,14 +71,14 @@ pub enum Layer {
         words: usize,
         /// Width of a row.
         width: usize,
-        /// Longest sequence of a net that knows positions; 0 for none.
+        /// Longest sequence of a net with positions; 0 for none.
         positions: usize,
     },
     /// One layer of an LSTM.
     Lstm {
         /// Prefix of its parameters.
         name: String,
-        /// Its number in the stack.
+        /// Its index in the stack.
         layer: usize,
         /// Width it makes.
         hidden: usize,
@@ -92,12 +92,12 @@ pub enum Layer {
     },
 }
 
-/// What flows between layers, for one example or one word.
+/// The shape between layers, for one example or one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
     /// An image of height, width and channels.
     Image(usize, usize, usize),
-    /// Numbers of words.
+    /// Word ids.
     Ids,
     /// A row of this many numbers.
     Row(usize),
@@ -144,7 +144,7 @@ pub struct Parameter {
     pub init: Init,
     /// Its role in the optimiser.
     pub role: Role,
-    /// Where a linear layer follows a flattened image: its channels, height and width.
+    /// If a linear layer follows a flattened image: its channels, height and width.
     pub flattened: Option<[usize; 3]>,
 }
 
@@ -160,10 +160,10 @@ impl Parameter {
     }
 }
 
-/// What a walk over the layers collects.
+/// Results of a walk over the layers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Parameters in the order in which layers take them.
+    /// Parameters in the order of the layers.
     pub parameters: Vec<Parameter>,
     /// Multiplications of a forward pass for an example or a word.
     pub multiplications: u64,
@@ -196,7 +196,7 @@ fn small(what: &str, height: usize, width: usize) -> NnError {
 }
 
 impl Layer {
-    /// Adds what this layer has to `summary` and returns what flows out of it.
+    /// Adds this layer to `summary` and returns the shape of its output.
     pub fn follow(&self, flow: Flow, summary: &mut Summary) -> Result<Flow, NnError> {
         use Role::{Fixed, Shift, Statistic, Weight};
         let out = match (self, flow) {

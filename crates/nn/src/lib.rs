@@ -26,11 +26,10 @@
 //! # Ok::<(), pelton_nn::NnError>(())
 //! ```
 //!
-//! A net is a list of layers (`layer`, `nets`), from which parameters, shapes and cost follow. `forward` runs it by the
-//! operators of `operators`, which are those of the crate `kernels` on a `tape`. `trainer` is the trait that
-//! trains a net; in its implementations ranks divide batches (`data_parallel`), layers (`pipelined`), or the
-//! classes of a head after the net (`classifier`).
-//! `parameters` makes, saves and loads parameters as PyTorch names them.
+//! A net is a list of layers (`layer`, `nets`); parameters, shapes and cost follow from it. `forward` runs it by the
+//! operators of `operators`, which put those of the crate `kernels` on a `tape`. `trainer` is the trait that trains a
+//! net; in its implementations ranks divide batches (`data_parallel`), layers (`pipelined`), or the classes of a head
+//! after the net (`classifier`). `parameters` makes, saves and loads parameters under PyTorch's names.
 
 mod classifier;
 mod data_parallel;

@@ -1,7 +1,7 @@
 //! Memory of tensors, used again from step to step.
 //!
 //! A step takes and drops the same sizes as the one before. Memory fresh from the system costs a page fault each 4 KiB,
-//! which is a third of a step of ResNet-20; the pool has none, and no zeros to write either.
+//! a third of a step of ResNet-20; the pool avoids these, and writing zeros.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};

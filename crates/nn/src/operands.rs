@@ -12,7 +12,7 @@ pub struct Window {
 }
 
 impl Window {
-    /// Windows along a side of `size`; 0 where the image is smaller than the kernel.
+    /// Windows along a side of `size`; 0 if the image is smaller than the kernel.
     pub fn over(self, size: usize) -> usize {
         (size + 2 * self.padding)
             .checked_sub(self.kernel)
@@ -34,14 +34,14 @@ pub const EPSILON: f32 = 1e-5;
 /// How far running statistics move towards those of a batch.
 pub const MOMENTUM: f32 = 0.1;
 
-/// How the loss of a batch is counted.
+/// Options of the loss of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct LossOptions<'a> {
     /// The loss is the sum over the rows times this.
     pub scale: f32,
-    /// Part of the probability that the target shares with all classes alike.
+    /// Part of the target's probability that is spread evenly over all classes.
     pub smoothing: f32,
-    /// A factor on the losses of each class; none where all count alike. Takes no smoothing.
+    /// A factor on the losses of each class; `None` for equal weights. Not with smoothing.
     pub class_weights: Option<&'a [f32]>,
 }
 
@@ -50,7 +50,7 @@ impl LossOptions<'_> {
     pub(crate) fn factors<T: Copy + TryInto<usize>>(&self, targets: &[T]) -> Option<Vec<f32>> {
         let weights = self.class_weights?;
         let of = |&target: &T| target.try_into().ok().and_then(|class| weights.get(class));
-        // What is no class counts for nothing.
+        // Targets that are not classes have weight 0.
         Some(
             targets
                 .iter()
@@ -60,14 +60,14 @@ impl LossOptions<'_> {
     }
 }
 
-/// What a loss counted, without its scale.
+/// The figures of a loss, without its scale.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counts {
-    /// Sum of the losses of the rows, each times the factor of its class; −log p of the targets where nothing is smoothed.
+    /// Sum of the losses of the rows, each times the factor of its class; −log p of the targets without smoothing.
     pub loss: f64,
     /// Rows that have a target.
     pub rows: u64,
-    /// Rows where the target has the largest logit.
+    /// Rows with the target as the largest logit.
     pub correct: u64,
 }
 
@@ -79,5 +79,5 @@ impl std::ops::AddAssign for Counts {
     }
 }
 
-/// A target that is none: padding.
+/// The target of padding, which does not count.
 pub const NO_TARGET: i64 = -1;

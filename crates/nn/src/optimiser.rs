@@ -61,11 +61,11 @@ pub struct Update {
     pub scale: f32,
 }
 
-/// A parameter and what changes with it.
+/// A parameter with its gradient and state.
 pub(crate) struct Slot<'a> {
     pub(crate) weight: &'a mut Tensor,
     pub(crate) gradient: Tensor,
-    /// As many tensors of its shape as [`Rule::states`] says.
+    /// [`Rule::states`] tensors of its shape.
     pub(crate) state: &'a mut [Tensor],
     /// Whether weight decay applies.
     pub(crate) decay: bool,

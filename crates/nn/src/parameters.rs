@@ -21,7 +21,7 @@ pub struct NamedArray {
 /// File name of saved parameters.
 pub const PARAMETERS: &str = "model.safetensors";
 
-/// The numbers a parameter begins with: a function of `seed` and its name.
+/// The initial numbers of a parameter: a function of `seed` and its name.
 pub(crate) fn begin(parameter: &Parameter, seed: u64) -> Vec<f32> {
     let stage = key(seed, 0, Stage::Parameters);
     let key = parameter
@@ -106,7 +106,7 @@ pub(crate) fn publish(parameter: &Parameter, values: Vec<f32>) -> NamedArray {
     }
 }
 
-/// The numbers of each parameter from what was saved under PyTorch's names.
+/// The numbers of each parameter from arrays saved under PyTorch's names.
 pub(crate) fn collect(
     parameters: &[Parameter],
     saved: Vec<NamedArray>,

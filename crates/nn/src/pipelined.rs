@@ -1,10 +1,9 @@
 //! Layers over ranks: each rank holds a run of layers, and batches go through all ranks in pieces.
 //!
-//! Every rank brings its part of a batch, as if the data were divided, and all ranks learn of all words, which are
-//! few. Each part is cut into pieces. The first rank runs its layers on one piece after another and sends the
-//! outputs on; the last goes forward and at once backward with each, which differs from GPipe (Huang et al.,
-//! 2019); gradients come back along the same path. With m pieces on r ranks whose layers cost the same, at most m
-//! / (m + r − 1) of the ranks' time is of use.
+//! Every rank brings its part of a batch, as if the data were divided, and all ranks receive all words, which are few.
+//! Each part is cut into pieces. The first rank runs its layers on one piece after another and sends the outputs on;
+//! the last runs each forward and immediately backward, unlike GPipe (Huang et al., 2019); gradients come back along
+//! the same path. With m pieces on r ranks of equal cost, at most m / (m + r − 1) of the ranks' time is used.
 
 use std::ops::Range;
 
@@ -82,7 +81,7 @@ fn pack(words: Option<&Words>) -> Vec<i64> {
     all
 }
 
-/// What [`pack`] packed.
+/// The reverse of [`pack`].
 fn unpack(all: &[i64]) -> Option<Words> {
     let [batch, steps, carry, rest @ ..] = all else {
         return None;
@@ -152,7 +151,7 @@ impl Pipelined {
         self.comm.rank() + 1 == self.comm.size()
     }
 
-    /// The rank whose layers have a parameter.
+    /// The rank that has a parameter.
     fn owner(&self, parameter: usize) -> usize {
         let mut stages = self.stages.iter();
         let found = stages.position(|s| s.parameters.contains(&parameter));
@@ -201,7 +200,7 @@ impl Pipelined {
         Ok(Tensor::of(&values, &sizes))
     }
 
-    /// The state that the LSTM layers here begin a piece with; none where it is zeros.
+    /// The initial state of the LSTM layers here for a piece; empty if it is zeros.
     fn begin(&self, piece: &Piece) -> Vec<[Tensor; 2]> {
         if piece.words.carry != Carry::GoOn {
             return vec![];
@@ -230,7 +229,7 @@ impl Pipelined {
         hidden.collect()
     }
 
-    /// Keeps the state in which a piece left the LSTM layers; pieces come in the order of their rows.
+    /// Keeps the state of the LSTM layers after a piece; pieces come in the order of their rows.
     fn keep(&self, piece: &Piece, states: Vec<[Tensor; 2]>, kept: &mut Vec<[Vec<f32>; 2]>) {
         if piece.words.carry == Carry::No {
             return;
@@ -279,7 +278,7 @@ impl Pipelined {
         Ok((end.value, end.node, targets))
     }
 
-    /// What the last rank counted in this rank's part.
+    /// The last rank's counts for this rank's part.
     fn own_counts(&self, counted: &[Counts]) -> Result<Counts, NnError> {
         let all = counted.iter();
         let mut all: Vec<f64> = all
@@ -321,7 +320,7 @@ impl Pipelined {
         Ok(())
     }
 
-    /// Goes back along the layers here and sends the gradient of what they began with to the rank before.
+    /// Runs the layers here backward and sends the gradient of their input to the rank before.
     fn backward(
         &mut self,
         tape: Tape,

@@ -12,7 +12,7 @@ pub enum Course {
     Constant,
     /// Times `factor` at each of these epochs.
     Step {
-        /// Epochs, ascending; fractions of the run where below 1.
+        /// Epochs, ascending; fractions of the run if below 1.
         at: Vec<f64>,
         /// The factor.
         factor: f64,
@@ -52,7 +52,7 @@ pub struct Schedule {
     pub rate: f64,
     /// Epochs over which the rate rises from near 0, in a line.
     pub warmup_epochs: f64,
-    /// What follows.
+    /// The course after the warm-up.
     pub course: Course,
     /// Whether the batch grows.
     pub batch: Option<GrowingBatch>,
@@ -81,7 +81,7 @@ impl Schedule {
             }
     }
 
-    /// Batches whose gradients are accumulated for one step there: B_t / B₀, rounded.
+    /// Number of batches accumulated for one step there: B_t / B₀, rounded.
     pub fn batches(&self, epoch: f64, epochs: f64) -> u64 {
         let Some(batch) = self.batch else { return 1 };
         let epoch = if batch.by_epoch { epoch.floor() } else { epoch };

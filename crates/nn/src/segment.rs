@@ -24,7 +24,7 @@ struct Mark {
     lstms: usize,
 }
 
-/// Where the layers may be cut, both ends included.
+/// The points at which the layers may be cut, both ends included.
 fn marks(net: &Net) -> Vec<Mark> {
     let (mut summary, mut flow) = (Summary::default(), net.input);
     let mut lstms = 0;
@@ -90,7 +90,7 @@ pub(crate) fn segments(net: &Net, most: usize) -> Vec<Segment> {
     segments
 }
 
-/// `count` segments with the smallest possible maximum cost; none if there are too few layers.
+/// `count` segments with the smallest possible maximum cost; `None` if there are too few layers.
 pub(crate) fn stages(net: &Net, count: usize) -> Option<Vec<Segment>> {
     let marks = marks(net);
     // best[i]: the least cost of the dearest segment up to mark i, and the marks it is cut at.

@@ -1,10 +1,10 @@
 //! Sparse gradients: ranks exchange only the largest ones (Song et al., KDD 2020, section 3.3.2; deep gradient
 //! compression, Lin et al., 2017).
 //!
-//! Of each large parameter a rank keeps u, its momentum, and v, what it has not sent: u ← m·u + g, v ← v + u. It
-//! sends the k numbers of v that are largest by magnitude, with their places, and forgets u and v there (momentum
-//! factor masking). The step is the sum of what all ranks sent. Nothing is lost: what is not sent stays in v. In
-//! epoch e, counted from 0, at least 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
+//! For each large parameter a rank keeps u, its momentum, and v, the values not yet sent: u ← m·u + g, v ← v + u. It
+//! sends the k numbers of v that are largest by magnitude, with their indices, and zeroes u and v there (momentum
+//! factor masking). The step is the sum over all ranks of the values sent. No gradient is lost: unsent values stay in
+//! v. In epoch e, counted from 0, at least 4⁻⁽ᵉ⁺¹⁾ of a parameter is sent, until that is below the density (warm-up).
 
 use pelton_comm::Comm;
 use pelton_kernels::{TopK, top_k};
@@ -14,7 +14,7 @@ use crate::error::NnError;
 use crate::layer::{Parameter, Role};
 use crate::parameters::NamedArray;
 
-/// Parameters of fewer numbers travel whole.
+/// Parameters with fewer numbers are sent whole.
 const SMALL: usize = 1024;
 
 /// The gradients of a net that a rank has not sent yet.
@@ -22,7 +22,7 @@ pub(crate) struct Sparsifier {
     /// Part of each parameter that is sent, once warmed up.
     density: f64,
     epoch: u64,
-    /// Of each parameter; none of those that travel whole.
+    /// Of each parameter; `None` for those that are sent whole.
     kept: Vec<Option<Kept>>,
     rank: usize,
     ranks: usize,
@@ -33,7 +33,7 @@ struct Kept {
     unsent: Vec<f32>,
 }
 
-/// How a gradient becomes part of what is sent.
+/// Momentum of the values to send.
 #[derive(Clone, Copy)]
 pub(crate) struct Correction {
     pub(crate) momentum: f32,
@@ -63,7 +63,7 @@ impl Sparsifier {
         }
     }
 
-    /// Whether only the largest of a parameter's gradient travel.
+    /// Whether only the largest numbers of a parameter's gradient are sent.
     pub(crate) fn takes(&self, parameter: usize) -> bool {
         self.kept[parameter].is_some()
     }
@@ -112,7 +112,7 @@ impl Sparsifier {
             .collect();
         let selected = top_k(&layers, TopK::Sampled);
 
-        // Places of all parameters, then their numbers.
+        // Indices of all parameters, then their numbers.
         let mut sent: Vec<u32> = selected.concat();
         for (&at, places) in taken.iter().zip(&selected) {
             let Kept { momentum, unsent } = self.kept[at].as_mut().expect("is taken");
@@ -159,7 +159,7 @@ impl Sparsifier {
         self.epoch = epoch.map_or(0, |&epoch| epoch as u64);
     }
 
-    /// What this rank keeps, as one row.
+    /// The state of this rank, as one row.
     pub(crate) fn save(&self) -> Vec<RowBlock<'static>> {
         let all = self.kept.iter().flatten();
         let values: Vec<f32> = all
@@ -187,9 +187,9 @@ impl Sparsifier {
     }
 }
 
-/// Name of the epoch among what an optimiser keeps.
+/// Name of the epoch in the state of an optimiser.
 const EPOCH: &str = "sparse.epoch";
-/// Name of the block of what was not sent.
+/// Name of the block of unsent values.
 const UNSENT: &str = "unsent";
 
 #[cfg(test)]
@@ -221,7 +221,7 @@ mod tests {
         vec![of(1500), of(2000)]
     }
 
-    /// Sums of all steps of `ranks` and what they have not sent.
+    /// Sums of all steps of `ranks` and their unsent values.
     fn run(ranks: usize, density: f64, how: Correction, steps: u64) -> Vec<f64> {
         let all = run_ranks(ranks, |comm| {
             let mut sparse = Sparsifier::new(parameters().iter(), density, &comm);

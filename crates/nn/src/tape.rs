@@ -1,9 +1,9 @@
-//! Reverse-mode differentiation: operators put closures on a tape, which turn the gradient of what they made into the
-//! gradients of what they were given.
+//! Reverse-mode differentiation: operators put closures on a tape; these turn the gradient of an operator's output into
+//! the gradients of its inputs.
 //!
-//! A tape starts with leaves, by index: the parameters, and other tensors whose gradients are needed. A tape
-//! without leaves records nothing, which is how a net is run without training. The backward pass takes the
-//! closures from the last to the first and drops each, with the tensors it kept, once it has run.
+//! A tape starts with leaves, by index: the parameters, and other tensors whose gradients are needed. A tape without
+//! leaves records nothing, for running a net without training. The backward pass takes the closures from the last to
+//! the first and drops each, with the tensors it kept, once it has run.
 
 use std::ops::Deref;
 
@@ -11,7 +11,7 @@ use pelton_kernels::Precision;
 
 use crate::tensor::Tensor;
 
-/// A tensor, and its index on the tape where a gradient is asked of it.
+/// A tensor, and its index on the tape if it needs a gradient.
 #[derive(Clone)]
 pub(crate) struct Taped {
     pub(crate) value: Tensor,
@@ -48,7 +48,7 @@ type Gradients = Vec<Option<Tensor>>;
 type Backward = Box<dyn FnOnce(Tensor, &mut Gradients) + Send>;
 
 pub(crate) struct Tape {
-    /// Of what layers multiply.
+    /// Of the products of layers.
     pub(crate) precision: Precision,
     leaves: usize,
     nodes: Vec<Backward>,
@@ -68,7 +68,7 @@ impl Tape {
         Tape::new(0, Precision::F32)
     }
 
-    /// A tensor whose gradient [`backward`](Tape::backward) returns under `index`.
+    /// A leaf; [`backward`](Tape::backward) returns its gradient under `index`.
     pub(crate) fn leaf(&self, index: usize, value: Tensor) -> Taped {
         let node = (index < self.leaves).then_some(index);
         Taped { value, node }
@@ -100,7 +100,8 @@ impl Tape {
         }
     }
 
-    /// The gradients of the leaves from that of the tensor with index `end`; none of leaves it does not depend on.
+    /// The gradients of the leaves from that of the tensor with index `end`; `None` for leaves that it does not depend
+    /// on.
     pub(crate) fn backward(self, end: Option<usize>, gradient: Tensor) -> Vec<Option<Tensor>> {
         let mut gradients = vec![None; self.leaves + self.nodes.len()];
         if let Some(end) = end {

@@ -19,12 +19,12 @@ pub(crate) struct Tensor {
 
 enum Numbers {
     Block(Block),
-    /// Of f32, read where the batch has them.
+    /// Of f32, read in place from the batch.
     Batch(Array),
 }
 
 impl Tensor {
-    /// Panics unless `numbers` are as many as `shape` says.
+    /// Panics unless the length of `numbers` fits `shape`.
     pub(crate) fn new(numbers: Block, shape: &[usize]) -> Tensor {
         let tensor = Tensor {
             numbers: Arc::new(Numbers::Block(numbers)),
@@ -42,7 +42,7 @@ impl Tensor {
         Tensor::new(Block::zeros(shape.iter().product()), shape)
     }
 
-    /// No numbers: the place of a parameter that another rank holds.
+    /// Without numbers: stands for a parameter of another rank.
     pub(crate) fn empty() -> Tensor {
         Tensor::zeros(&[0])
     }
@@ -76,7 +76,7 @@ impl Tensor {
         self
     }
 
-    /// The numbers, to be changed: in place where nothing else holds their memory, else in a copy.
+    /// Mutable numbers: in place if their memory is not shared, else in a copy.
     pub(crate) fn numbers_mut(&mut self) -> &mut [f32] {
         if !matches!(Arc::get_mut(&mut self.numbers), Some(Numbers::Block(_))) {
             self.numbers = Arc::new(Numbers::Block(Block::of(self)));
@@ -87,7 +87,7 @@ impl Tensor {
         }
     }
 
-    /// The sum of two tensors of one shape, in the memory of the first where nothing else holds it.
+    /// The sum of two tensors of one shape, in the memory of the first if that is not shared.
     pub(crate) fn plus(mut self, other: &Tensor) -> Tensor {
         self.numbers_mut()
             .par_chunks_mut(CHUNK)

@@ -16,18 +16,18 @@ use crate::views::Views;
 pub struct StepOptions<'a> {
     /// The loss.
     pub loss: LossOptions<'a>,
-    /// Decides what dropout takes, and what else is random in a step.
+    /// Key of dropout and of everything else that is random in a step.
     pub key: u64,
 }
 
 impl StepOptions<'_> {
-    /// Of one part of the step, counted from 0.
+    /// The key of one part of the step, counted from 0.
     pub(crate) fn key_of(&self, part: usize) -> u64 {
         pelton_key::mix(self.key ^ part as u64)
     }
 }
 
-/// What a head did.
+/// Figures of a head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HeadFigures {
     /// Classes of all ranks.
@@ -83,7 +83,8 @@ pub trait Trainer: Send {
         Ok(())
     }
 
-    /// Sets each class vector in the head to the class's mean features; returns how many have none. All ranks call it.
+    /// Sets each class vector in the head to the class's mean features; returns how many classes have no mean. All
+    /// ranks call it.
     fn begin_at_means(&mut self) -> Result<u64, NnError> {
         Ok(0)
     }
@@ -97,18 +98,18 @@ pub trait Trainer: Send {
         Ok(())
     }
 
-    /// What is put off in steps and done between epochs. All ranks call it after the last step of each.
+    /// Work postponed to the end of an epoch. All ranks call it after the last step of each.
     fn end_epoch(&mut self) {}
 
-    /// Forward and backward over the parts of one step, whose gradients are summed over the ranks. A rank
-    /// without a batch still takes part in the sums; all ranks have the same number of parts.
+    /// Forward and backward over the parts of one step; sums their gradients over the ranks. A rank without a batch
+    /// still takes part in the sums; all ranks have the same number of parts.
     fn gradients(
         &mut self,
         parts: &[Option<Input<'_>>],
         options: &StepOptions<'_>,
     ) -> Result<Counts, NnError>;
 
-    /// The 2-norm of all gradients; not finite where one of them is not. All ranks call it.
+    /// The 2-norm of all gradients; not finite if one of them is not. All ranks call it.
     fn gradient_norm(&mut self) -> Result<f64, NnError>;
 
     /// Changes the parameters by the gradients, which are zero afterwards.
@@ -141,7 +142,7 @@ pub trait Trainer: Send {
         vec![]
     }
 
-    /// Replaces those by what `read` finds of a block's rows. All ranks call it.
+    /// Replaces those by the rows that `read` returns for a block. All ranks call it.
     fn set_row_blocks(&mut self, _read: &mut ReadRows<'_>) -> Result<(), NnError> {
         Ok(())
     }

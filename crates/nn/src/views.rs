@@ -1,12 +1,12 @@
 //! Which examples a look at the data before training takes: a few of each class.
 
-/// At most so many examples of each class, the first ones.
+/// The first `most` examples of each class.
 #[derive(Clone, Debug)]
 pub struct Views {
     most: u8,
     /// Examples so far, by class.
     taken: Vec<u8>,
-    /// Classes that have as many as they may.
+    /// Classes with `most` examples.
     full: usize,
 }
 

@@ -29,7 +29,7 @@ fn seed_of(name: &str) -> u32 {
         .fold(0, |seed, byte| (seed * 31 + u32::from(byte)) % 65521)
 }
 
-/// The numbers a parameter begins with.
+/// The initial numbers of a parameter.
 fn begin(parameter: &mut NamedArray) {
     let name = &parameter.name;
     let of = numbers(seed_of(name), parameter.values.len());
@@ -70,8 +70,8 @@ const ADAMW: (Rule, f32) = (
     0.01,
 );
 
-/// Trains on the batches of three steps and compares losses and changes. Each step rounds some dozens of layers by 2⁻²⁴,
-/// and the steps after it are as much further off as losses are steep: a thousandth is far from both.
+/// Trains on the batches of three steps and compares losses and changes. Each step rounds some dozens of layers by
+/// 2⁻²⁴, and the steps after it are as much further off as losses are steep: a thousandth is far from both.
 fn check(name: &str, net: Net, (rule, rate): (Rule, f32), batch: impl Fn(usize) -> Batch) {
     let expected = expected();
     let mut trainer = trainer(net, 0, Comm::alone());
@@ -118,7 +118,7 @@ fn check(name: &str, net: Net, (rule, rate): (Rule, f32), batch: impl Fn(usize) 
         let own_along: f64 = (change.iter().zip(random))
             .map(|(x, y)| x * f64::from(y))
             .sum();
-        // A bias before a batch norm has no gradient but for rounding.
+        // A bias before a batch norm has only a rounding error as its gradient.
         let most = 1e-3 * norm + 1e-5;
         assert!(
             (own_norm - norm).abs() < most && (own_along - along).abs() < most,
@@ -223,7 +223,7 @@ fn batch_norms_and_pools() {
     check("vgg16", net, (SGD.0, 0.01), rows(30, &[6, 35, 33, 3]));
 }
 
-/// What the named nets have only with dropout: convolutions whose ReLU is part of them, and pools with padding.
+/// Layers that the named nets have only with dropout: convolutions with an included ReLU, and pools with padding.
 #[test]
 fn convolutions_without_norms() {
     let window = |kernel, stride, padding| Window {

@@ -53,7 +53,7 @@ fn main() {
         let plan = Plan::new(&spec, Catalog::of(records).with_lengths(&length_of));
         let plan = plan.expect("a sound plan");
         let made = began.elapsed().as_secs_f64();
-        // Nine tenths of the way, or a step that surely is there where rows are packed.
+        // Nine tenths of the epoch, or a step that exists for certain if rows are packed.
         let draws = match spec.batching {
             Batching::Examples(batch) => batch * if buckets.starts_with("pack") { 12 } else { 1 },
             _ => 1,

@@ -10,7 +10,7 @@ use crate::split::{near_equal_part, near_equal_start};
 /// How an epoch is cut into batches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Batching {
-    /// This many examples a batch; [`Last`] says what becomes of those that fill none.
+    /// This many examples a batch; [`Last`] decides how to batch the rest.
     Examples(u64),
     /// This many batches an epoch, with sizes that differ by at most one.
     Batches(u64),
@@ -31,14 +31,14 @@ impl fmt::Display for Batching {
     }
 }
 
-/// What becomes of the examples at the end of an epoch, or of a bucket, that do not fill a batch. It does not depend on
-/// the number of ranks, so that a run can be resumed on any.
+/// How to batch the examples left at the end of an epoch, or of a bucket, that do not fill a batch. Independent of
+/// the number of ranks, so a run can be resumed on any.
 ///
 /// Written as text: `even`, `short`, `drop`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum Last {
-    /// The last two batches have equally many, to one: only a bucket or an epoch of less than a batch has one that is
-    /// smaller than half.
+    /// The last two batches differ by at most one example: only a bucket or an epoch shorter than a batch has a batch
+    /// of less than half the size.
     #[default]
     Even,
     /// They are a batch of their own, of one example or more.
@@ -72,7 +72,7 @@ impl FromStr for Last {
 /// A batching resolved for a number of items (records, or page units).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cuts {
-    /// Runs of `size`, but for the last two, which `last` divides; the last one ends at `end`.
+    /// Runs of `size`; `last` is the border between the last two, and the last one ends at `end`.
     Runs {
         size: u64,
         steps: u64,
@@ -135,7 +135,7 @@ impl Cuts {
         }
     }
 
-    /// Items of the longest run; 0 where there is none.
+    /// Items of the longest run; 0 if there are no runs.
     pub(crate) fn longest(&self) -> u64 {
         match *self {
             Cuts::Even { items, steps } => items.div_ceil(steps),
@@ -144,7 +144,7 @@ impl Cuts {
         }
     }
 
-    /// Items of the shortest run; `None` where there is none.
+    /// Items of the shortest run; `None` if there are no runs.
     pub(crate) fn shortest(&self) -> Option<u64> {
         match *self {
             Cuts::Even { items, steps } => Some(items / steps),
@@ -152,7 +152,7 @@ impl Cuts {
         }
     }
 
-    /// Where the last run ends.
+    /// End of the last run.
     pub(crate) fn end(&self) -> u64 {
         match *self {
             Cuts::Runs { end, .. } => end,
@@ -176,7 +176,7 @@ impl Cuts {
         range.end - range.start
     }
 
-    /// Where a step begins, or the end of all.
+    /// First item of a step; `end` for a step past the last.
     pub(crate) fn start(&self, step: u64) -> u64 {
         match *self {
             Cuts::Runs { steps, end, .. } if step >= steps => end,

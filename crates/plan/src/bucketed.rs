@@ -1,20 +1,20 @@
 //! Batches of one bucket each.
 //!
 //! The appearances of an epoch stream, in their order, into one queue a bucket; a queue that holds the next batch of its
-//! bucket is emitted and emptied. How many appearances a bucket has in the epoch is known before, so that its last two
-//! batches can be equally large ([`Last`]) and come when they are complete. All appearances of an example have its
+//! bucket is emitted and emptied. The number of appearances of a bucket in the epoch is known in advance, so its last
+//! two batches can be equally large ([`Last`]) and are emitted when complete. All appearances of an example have its
 //! length and so its queue, and stay in their order.
 //!
-//! How many appearances a bucket has may differ from epoch to epoch, where examples are drawn from a mixture or some
-//! of them once more than others: a pass over the order counts them. Boundaries are made once, for what a mean epoch
-//! draws.
+//! The number of appearances in a bucket may differ from epoch to epoch if examples are drawn from a mixture, or if
+//! some appear once more than others: a pass over the order counts them. Boundaries are computed once, for the draws
+//! of a mean epoch.
 //!
-//! *Seeking.* What the queues hold at a step follows from all appearances before it, so that a step is sought by
-//! replaying the epoch. If a hint says how many appearances of each bucket came before a step, the waiting ones are the
-//! last of each bucket before that step: a walk backwards finds them. Rejected: batches numbered by a separate
-//! permutation, with O(1) seeks, which needs the examples sorted by bucket (4 to 8 bytes each) and loses the
-//! order below, so neighbours would no longer be read together in a `page` order; queues of up to two batches, which
-//! need no count and twice the memory.
+//! *Seeking.* The contents of the queues at a step follow from all appearances before it, so a step is found by
+//! replaying the epoch. If a hint has the number of appearances of each bucket before a step, the waiting ones are
+//! the last of each bucket before that step: a walk backwards finds them. Rejected: batches numbered by a separate
+//! permutation, with O(1) seeks, which needs the examples sorted by bucket (4 to 8 bytes each) and loses the order
+//! below, so neighbours would no longer be read together in a `page` order; queues of up to two batches, which need
+//! no count and twice the memory.
 //!
 //! Memory: one or two bytes an example for its bucket, and the appearances that wait.
 
@@ -31,7 +31,7 @@ use crate::step_batch::{Draw, StepBatch};
 
 /// Appearances looked up at a time.
 const RUN: u64 = 1024;
-/// Most appearances looked up at a time on the way back.
+/// Most appearances looked up at a time when searching backwards.
 const MOST_BACK: u64 = 1 << 20;
 
 /// Batches of one bucket each.
@@ -41,7 +41,7 @@ pub(crate) struct Bucketed {
     /// The bucket of each example, by its number.
     bucket_of: Table,
     last: Last,
-    /// How the appearances of each bucket are cut, where that is the same in every epoch.
+    /// The cuts of each bucket's appearances, if they are the same in every epoch.
     cuts: Option<Arc<[Cuts]>>,
     /// Whether each example has two lengths.
     of_pairs: bool,
@@ -115,7 +115,7 @@ impl Bucketed {
         &self.layout
     }
 
-    /// Batches of an epoch. A pass over it where examples are drawn, or some of them come once more than others.
+    /// Batches of an epoch. A pass over it if examples are drawn, or if some appear once more than others.
     pub(crate) fn steps(&self, sequence: &Sequence, epoch: u64) -> u64 {
         self.cuts(sequence, epoch).iter().map(Cuts::steps).sum()
     }
@@ -183,7 +183,7 @@ impl Bucketed {
             .value()
     }
 
-    /// From a step on; `None` where the epoch ends before it.
+    /// From a step on; `None` if the epoch ends before it.
     pub(crate) fn walk(
         &self,
         sequence: &Sequence,
@@ -210,7 +210,7 @@ impl Bucketed {
         walk.has_more(sequence).then_some(walk)
     }
 
-    /// The walk at the position of a hint; `None` for a hint that cannot be.
+    /// The walk at the position of a hint; `None` for an impossible hint.
     fn standing(
         &self,
         sequence: &Sequence,
@@ -327,7 +327,7 @@ impl BucketedWalk {
         }
     }
 
-    /// The place of the next appearance that goes into a queue.
+    /// The position of the next appearance that enters a queue.
     fn place(&self) -> u64 {
         self.at.place() - (self.run.len() - self.taken) as u64
     }

@@ -8,18 +8,18 @@
 //! window, in their order, the repeats of the window before are spread evenly, in a new random order for each
 //! repeat; the repeats of the last window end the epoch. So fresh examples are read at an even
 //! rate, and at most two windows are held. A window is at most a tenth of an epoch unless it was given: the repeats of
-//! examples in one of a whole epoch would all come at its end. (A buffer that draws at random, as published, reads in bursts, may
-//! emit one example twice in a row, and can only be replayed from its start.)
+//! examples in one of a whole epoch would all come at its end. (The published buffer, which draws at random, reads in
+//! bursts, may emit one example twice in a row, and can only be replayed from its start.)
 //!
 //! **Spacing.** The first half of a window is repeated before the second, so at least half a window of other
-//! examples separates two appearances of an example if the factor is a whole number. Where only part of a
-//! window has one more repeat, these come as close as that part is long, and so do repeats in the last window.
+//! examples separates two appearances of an example if the factor is a whole number. If only part of a window has one
+//! more repeat, these come as close as that part is long, and so do repeats in the last window.
 //!
 //! **Fractions.** With e = a/b the examples before position i appear ⌊i·a/b⌋ times in total: some ⌊e⌋ times, some
 //! once more, spread evenly.
 //!
-//! Every place of the sequence follows from (examples, echo, seed, epoch): entering it anywhere costs one
-//! window, and so does a checkpoint of it nothing but its place.
+//! Every position of the sequence follows from (examples, echo, seed, epoch): entering it anywhere costs one window,
+//! and a checkpoint stores only the position.
 
 use std::fmt;
 use std::ops::Range;
@@ -28,12 +28,12 @@ use std::str::FromStr;
 use crate::error::PlanError;
 use pelton_key::{KeyedRng, Stage, key, mix};
 
-/// Examples of a window where nothing is said, or batches, which are large; and the part of an epoch that is the most
-/// then: the repeats of the first window come after it, and those of the last end the epoch.
+/// Default examples of a window, or batches, which are large; at most this part of an epoch: the repeats of the first
+/// window come after it, and those of the last end the epoch.
 const DEFAULT_WINDOW: u64 = 1024;
 const DEFAULT_BATCH_WINDOW: u64 = 4;
 const MOST_OF_EPOCH: u64 = 10;
-/// Largest factor, and decimal places that it may have.
+/// Largest factor, and its most decimal digits.
 const MOST_TIMES: u64 = 1000;
 const MOST_DECIMALS: usize = 3;
 
@@ -44,14 +44,14 @@ const MOST_DECIMALS: usize = 3;
 pub struct Echo {
     /// The factor in thousandths.
     thousandths: u64,
-    /// `None` where it follows from the length of an epoch.
+    /// `None` if it follows from the length of an epoch.
     window: Option<u32>,
 }
 
 /// One appearance of an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Echoed {
-    /// Its place in the epoch's order.
+    /// Its position in the epoch's order.
     pub(crate) position: u64,
     /// How often it came out before in this epoch: 0 for a fresh one.
     pub(crate) copy: u32,
@@ -85,13 +85,13 @@ impl Echo {
         self.thousandths as f64 / 1000.0
     }
 
-    /// Examples of a window, for an epoch of so many; two windows are held. Unless it was given, it is 1024, and at most a
-    /// tenth of an epoch.
+    /// Examples of a window, for an epoch of `examples`; two windows are held. By default 1024, and at most a tenth
+    /// of an epoch.
     pub fn window(self, examples: u64) -> u64 {
         self.window_or(DEFAULT_WINDOW, examples)
     }
 
-    /// Batches of a window, where batches are echoed. Unless it was given, it is 4, and at most a tenth of an epoch.
+    /// Batches of a window, if batches are echoed. By default 4, and at most a tenth of an epoch.
     pub fn batch_window(self, batches: u64) -> u64 {
         self.window_or(DEFAULT_BATCH_WINDOW, batches)
     }
@@ -115,7 +115,7 @@ impl Echo {
         self.thousandths == 1000
     }
 
-    /// The factor, where it is a whole number.
+    /// The factor, if it is a whole number.
     pub(crate) fn whole(self) -> Option<u64> {
         self.thousandths
             .is_multiple_of(1000)
@@ -187,7 +187,7 @@ pub(crate) struct EchoPlan {
 pub(crate) struct Phase {
     /// Appearances before it.
     pub(crate) start: u64,
-    /// Places of the fresh examples.
+    /// Positions of the fresh examples.
     pub(crate) fresh: Range<u64>,
     /// The number of repeats.
     pub(crate) repeats: u64,
@@ -250,8 +250,8 @@ impl EchoPlan {
         self.echo.times(self.examples)
     }
 
-    /// The first place in the epoch's order that is needed at the `place`-th appearance or later: the one that
-    /// holds examples may drop those before it.
+    /// The first position in the epoch's order that is needed at the `place`-th appearance or later: a holder of
+    /// examples may drop those before it.
     pub(crate) fn first_needed(&self, place: u64) -> u64 {
         if place >= self.appearances() {
             return self.examples;
@@ -268,7 +268,7 @@ impl EchoPlan {
         start..start.saturating_add(self.window).min(self.examples)
     }
 
-    /// Repeats of the examples before a place.
+    /// Repeats of the examples before a position.
     fn repeats_before(&self, position: u64) -> u64 {
         self.echo.times(position) - position
     }
@@ -287,7 +287,7 @@ impl EchoPlan {
         }
     }
 
-    /// The phase that a place of the epoch falls into.
+    /// The phase that contains the `place`-th appearance of the epoch.
     pub(crate) fn phase_of(&self, place: u64) -> u64 {
         let phases = self.examples.div_ceil(self.window) + 1;
         let (mut low, mut high) = (0, phases);
@@ -322,7 +322,7 @@ impl EchoPlan {
         KeyedRng::new(key(self.seed, epoch, (self.stage)(window)))
     }
 
-    /// Appends those of neighbouring positions whose examples have a copy of this number.
+    /// Appends the positions with a repeat `copy`.
     fn add_repeated(&self, copy: u32, positions: Range<u64>, out: &mut Vec<u64>) {
         if u64::from(copy) * 1000 + 1000 <= self.echo.thousandths {
             out.extend(positions);
@@ -358,14 +358,14 @@ pub(crate) struct Echoes<T> {
 }
 
 impl<T> Echoes<T> {
-    /// The first example that is made to enter an epoch at a place.
+    /// The first example needed to enter an epoch at an appearance.
     pub(crate) fn first_made(echo: &EchoPlan, place: u64) -> u64 {
         let phase = echo.phase_of(place);
         echo.window(phase.saturating_sub(1)).start
     }
 
-    /// From a place on; `make` makes the examples at neighbouring positions, from the
-    /// [first](Self::first_made) on, each range after the one before.
+    /// From an appearance on; `make` makes the examples at neighbouring positions, from the [first](Self::first_made)
+    /// on, each range after the one before.
     pub(crate) fn at(
         echo: &EchoPlan,
         epoch: u64,
@@ -394,7 +394,7 @@ impl<T> Echoes<T> {
         echoes
     }
 
-    /// Begins the phase, whose window comes after the one that was fresh last.
+    /// Begins the phase; its window follows the one that was fresh last.
     fn enter(
         &mut self,
         echo: &EchoPlan,
@@ -444,7 +444,7 @@ impl<T> Echoes<T> {
 mod tests {
     use super::*;
 
-    /// The appearances of an epoch from a place on, of examples that are their positions.
+    /// The appearances of an epoch from one on; each example is its own position.
     fn from(plan: &EchoPlan, epoch: u64, place: u64) -> Vec<Echoed> {
         let mut make = |positions: Range<u64>, into: &mut Vec<u64>| into.extend(positions);
         let mut echoes = Echoes::at(plan, epoch, place, &mut make);
@@ -534,7 +534,7 @@ mod tests {
     fn fresh_examples_come_at_an_even_rate() {
         let plan = plan(10_000, "4:100");
         let all = all(&plan, 2);
-        // Between the first window, which nothing is there to repeat in, and the last repeats.
+        // Between the first window, which has nothing to repeat, and the last repeats.
         for chunk in all[100..39_700].chunks(40) {
             let fresh = chunk.iter().filter(|echoed| echoed.copy == 0).count();
             assert!((9..=11).contains(&fresh), "{fresh}");

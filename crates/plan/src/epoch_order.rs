@@ -10,8 +10,8 @@ use crate::runs::Runs;
 
 /// The position of each record in one epoch of an order with an inverse, and the record at each position.
 ///
-/// Made once an epoch: that takes one pass over the units of an `opportunistic` order, or over the blocks of a permuted
-/// one, and nothing otherwise.
+/// Making one, once an epoch, costs one pass over the units of an `opportunistic` order, or over the blocks of a
+/// permuted one, and nothing otherwise.
 #[derive(Debug)]
 pub struct EpochOrder {
     plan: Arc<PlanParts>,
@@ -102,7 +102,7 @@ impl EpochOrder {
     }
 
     /// The positions that a load of an `opportunistic` order serves. Loads serve them in turn, the first from 0 on.
-    /// `None` where there is no such load.
+    /// `None` if there is no such load.
     pub fn load_positions(&self, load: u64) -> Option<Range<u64>> {
         self.ids.load_positions(load)
     }

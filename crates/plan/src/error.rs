@@ -4,7 +4,7 @@
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The text of an order is none of the accepted forms.
+    /// The text of an order has no accepted form.
     #[error("order '{text}' is unknown: use {forms}")]
     UnknownOrder {
         /// The text as given.
@@ -12,7 +12,7 @@ pub enum PlanError {
         /// The forms that are accepted.
         forms: String,
     },
-    /// What is said of the last batch is none of the accepted words.
+    /// The word for the last batch is unknown.
     #[error("'{text}' says nothing of the last batch: use even, short or drop")]
     UnknownLast {
         /// The text as given.
@@ -138,7 +138,7 @@ pub enum PlanError {
         /// The text as given.
         text: String,
     },
-    /// The text of a bucket policy is none of the accepted forms.
+    /// The text of a bucket policy has no accepted form.
     #[error(
         "bucket policy '{text}' is unknown: use none, static:LENGTH,LENGTH,…, auto, optimal:BUCKETS, \
          tokens:MAX, pack:ROW_LENGTH or pack:ROW_LENGTH:LOOK_AHEAD"
@@ -180,7 +180,7 @@ pub enum PlanError {
         /// The next one.
         second: [u32; 2],
     },
-    /// Boundaries of pairs for sentences that are none.
+    /// Boundaries of pairs for single sentences.
     #[error(
         "bucket policy {policy} needs pairs of sentences, and these have one length each: give one number a \
          boundary, for instance static:10,20,30"
@@ -232,7 +232,7 @@ pub enum PlanError {
         /// Most buckets over these lengths.
         limit: u64,
     },
-    /// Buckets where rows are wanted.
+    /// Rows requested as buckets.
     #[error(
         "policy {policy} packs rows and has no buckets: use none, static, auto, \
          optimal or tokens"
@@ -248,7 +248,7 @@ pub enum PlanError {
     PackingTooLarge {
         /// The row length or the look-ahead.
         what: &'static str,
-        /// What was asked for.
+        /// The requested value.
         asked: u32,
         /// Most that is allowed.
         limit: u32,

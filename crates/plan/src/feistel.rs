@@ -25,8 +25,8 @@ use pelton_key::{GOLDEN_GAMMA, mix};
 /// Halves change by turns, so each is changed five times.
 const ROUNDS: usize = 10;
 
-/// Lanes that go through the rounds together where there are many, and of what is left: a round waits for two products
-/// of its own, and eight AVX2 registers of 32-bit lanes a half hide that better than two (4.0 ns an id, not 6.0).
+/// Lanes that go through the rounds together in bulk, and in the remainder: a round waits for two products of its
+/// own, and eight AVX2 registers of 32-bit lanes a half hide that better than two (4.0 ns an id, not 6.0).
 const GROUP: usize = 64;
 const LANES: usize = 16;
 
@@ -179,7 +179,7 @@ impl<W: Lane> Network<W> {
         }
     }
 
-    /// Where `x < n` lands in `0..n`.
+    /// The image of `x < n` in `0..n`.
     pub(crate) fn walk<const INVERSE: bool>(&self, n: u64, x: u64) -> u64 {
         let mut lane = W::from_u64(x);
         loop {
@@ -209,7 +209,7 @@ impl<W: Lane> Network<W> {
         let mut scratch = Scratch::<W, SIZE>::new();
         let mut first = start;
         for chunk in out.chunks_mut(SIZE) {
-            // Lanes past the chunk hold numbers nobody reads; evaluating whole groups is cheaper.
+            // Lanes past the chunk hold unused numbers; evaluating whole groups is cheaper.
             let used = chunk.len().next_multiple_of(LANES);
             for (offset, lane) in scratch.lanes[..used].iter_mut().enumerate() {
                 *lane = W::from_u64(first.wrapping_add(offset as u64));
@@ -308,7 +308,7 @@ pub(crate) fn walk_run<W: Lane, const INVERSE: bool>(
     network.walk_run::<INVERSE>(n, start, out);
 }
 
-/// The bulk path for numbers that do not follow each other: replaces each by where it lands.
+/// The bulk path for numbers that do not follow each other: replaces each by its image.
 pub(crate) fn walk_each<W: Lane, const INVERSE: bool>(
     network: &Network<W>,
     n: u64,

@@ -42,7 +42,7 @@ impl Hint {
         &self.0
     }
 
-    /// What [`as_bytes`](Self::as_bytes) gave.
+    /// Parses the bytes of [`as_bytes`](Self::as_bytes).
     ///
     /// Errors: bytes that are too many, or that their checksum does not fit.
     pub fn from_bytes(bytes: &[u8]) -> Result<Hint, PlanError> {
@@ -57,7 +57,7 @@ impl Hint {
         Ok(Hint(bytes.to_vec()))
     }
 
-    /// `None` where it would be too long.
+    /// `None` if it would be too long.
     pub(crate) fn new(plan: u64, epoch: u64, standing: &Standing) -> Option<Hint> {
         let mut bytes = plan.to_le_bytes().to_vec();
         let counts = standing.counts.iter().copied();
@@ -65,7 +65,7 @@ impl Hint {
             .into_iter()
             .chain(counts)
         {
-            // Seven bits a byte; the highest is set where more follow.
+            // Seven bits a byte; the highest is set if more follow.
             while number >= 0x80 {
                 bytes.push(number as u8 | 0x80);
                 number >>= 7;
@@ -76,7 +76,7 @@ impl Hint {
         (bytes.len() <= Hint::MOST_BYTES).then_some(Hint(bytes))
     }
 
-    /// What it says of an epoch of a plan; `None` for another epoch or plan.
+    /// The position in an epoch of a plan; `None` for another epoch or plan.
     pub(crate) fn standing(&self, plan: u64, epoch: u64) -> Option<Standing> {
         let (body, _) = self.0.split_at(self.0.len() - 8);
         let (of_plan, body) = body.split_at(8);

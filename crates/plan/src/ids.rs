@@ -1,10 +1,10 @@
-//! The examples of an epoch in their order, by number: what every other part of a plan is made of.
+//! The examples of an epoch in their order, by number: the base of all other parts of a plan.
 //!
 //! | order | one id | from a position on |
 //! |---|---|---|
 //! | sequential, full | one permutation evaluation | O(1) |
 //! | block, mixture | one or two evaluations | O(1), once tables of the blocks or parts are made |
-//! | opportunistic | two evaluations | O(log loads); one pass over the units an epoch where they are uneven |
+//! | opportunistic | two evaluations | O(log loads); one pass over the units an epoch if they are uneven |
 //! | page | one evaluation a unit | one pass over the units before |
 //! | draws by weight | a binary search | O(1) |
 //! | queue | one draw | replay of the epoch |
@@ -54,8 +54,8 @@ impl Examples {
         walk
     }
 
-    /// Where some examples may come more often than others: the numbers that come at all, and how often a mean
-    /// epoch draws each.
+    /// If some examples may come more often than others: the numbers that are drawn, and how often a mean epoch draws
+    /// each.
     pub(crate) fn expected(&self) -> Option<Box<dyn Iterator<Item = (u64, f64)> + '_>> {
         match &self.drawn {
             Drawn::Once => None,

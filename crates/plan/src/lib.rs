@@ -6,18 +6,17 @@
 //! ```
 //!
 //! A [`Plan`] is a pure function of its [`PlanSpec`] and a [`Catalog`] of records: the same arguments give the
-//! same global sequence on every machine, for every number of ranks, for ever; golden vectors in
-//! `tests/plan/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one
-//! step after another from any [`Place`], so that resuming a run takes one pair of integers, and a look-ahead of
-//! any depth costs the ids it lists. A [`Hint`] next to them saves what buckets, packing and their echo would
-//! replay.
+//! same global sequence on every machine, for every number of ranks and in every version; golden vectors in
+//! `tests/plan/golden` hold it to that. It does no I/O, starts no thread and takes no lock. A [`Walk`] gives one step
+//! after another from any [`Place`], so that resuming a run takes one pair of integers, and a look-ahead of any depth
+//! costs the ids it lists. A [`Hint`] next to them saves the replay of buckets, packing and their echo.
 //!
-//! The way down: a [`Walk`] (`walk.rs`) takes fresh batches from runs (`runs.rs`), buckets (`bucketed.rs`) or
+//! Layers, from the top: a [`Walk`] (`walk.rs`) takes fresh batches from runs (`runs.rs`), buckets (`bucketed.rs`) or
 //! packed rows (`packed.rs`); these take appearances from `sequence.rs`, which echoes examples by `echo.rs`; and
-//! these take their numbers from an order, a mixture or draws by weight (`ids.rs`). `full` order and everything
-//! built on it is a [`Permutation`], computed and not stored; its randomness comes from a
-//! [`key()`](pelton_key::key()). Orders with an inverse show it by epoch ([`EpochOrder`]). [`share_of`] gives each
-//! rank its share of a global batch, and [`Randomness`] says how well an order shuffles.
+//! these take their numbers from an order, a mixture or draws by weight (`ids.rs`). `full` order and everything built
+//! on it is a [`Permutation`], computed and not stored; its randomness comes from a [`key()`](pelton_key::key()).
+//! Orders with an inverse show it by epoch ([`EpochOrder`]). [`share_of`] gives each rank its share of a global
+//! batch, and [`Randomness`] says how well an order shuffles.
 //!
 //! ```
 //! use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, StepBatch, local_slots};

@@ -1,9 +1,9 @@
-//! Which rank takes which slot of a global batch, so that most elements are where they are used.
+//! Which rank takes which slot of a global batch, so that most elements are on the rank that uses them.
 //!
 //! In synchronous training a step uses the whole global batch, no matter which rank computes which part:
 //! assigning its slots to the ranks that hold their elements changes neither the batch, its randomness nor the
-//! step's result, only what is sent. DeepIO's ranks take a fixed run of slots each,
-//! and (R − 1)/R of the bytes are remote.
+//! step's result, only the traffic. DeepIO's ranks take a fixed run of slots each, and (R − 1)/R of the bytes are
+//! remote.
 
 use crate::split::local_slots;
 

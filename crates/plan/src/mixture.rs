@@ -3,25 +3,26 @@
 //! **Order.** The examples of all epochs are one sequence, which a tree of choices deals to the parts:
 //!
 //! * Parts of equal shares are a *round*: every example of a round goes to another part, in a new random order.
-//! * Two nodes of shares f ≤ a − f of a are a *split*. What comes to it is cut in windows from ⌊k·a/f⌋ to
-//!   ⌊(k + 1)·a/f⌋, and a random example of each window goes to the smaller one. The smaller one's count of the first n
-//!   is then n·f/a to less than one.
+//! * Two nodes of shares f ≤ a − f of a are a *split*. Its examples are cut in windows from ⌊k·a/f⌋ to ⌊(k + 1)·a/f⌋,
+//!   and a random example of each window goes to the smaller one. The smaller one's count of the first n is then
+//!   n·f/a to less than one.
 //!
 //! Nodes are joined as in a Huffman code, the two smallest first. Windows and orders are drawn by (seed, number, node),
 //! so the sequence has no period.
 //!
-//! **Counts.** A split of what deviates by e from its share deviates by less than 1 + q·e, q being its own share there.
-//! So with two parts, or any number with equal shares, each part's count at any point is its share to less than one
-//! example. In a Huffman code an inner node has at most 2/3 of the one above it (its sibling is not smaller than either
-//! of its children), so inner nodes deviate by less than 1 + 2/3·3 = 3 and parts by less than 4, however many there are.
+//! **Counts.** If a node deviates by e from its share, a child of its split deviates by less than 1 + q·e, q being
+//! its own share there. So with two parts, or any number with equal shares, each part's count at any point is its
+//! share to less than one example. In a Huffman code an inner node has at most 2/3 of the one above it (its sibling
+//! is not smaller than either of its children), so inner nodes deviate by less than 1 + 2/3·3 = 3 and parts by less
+//! than 4, however many there are.
 //!
 //! **Records.** A part is read in endless passes, each in a different order: no record is repeated before all others of
 //! its part were used, across epochs too.
 //!
-//! Any position is computed from (parts, seed, epoch): a choice at each node on the way to its part, and a permutation.
-//! Rejected: a permutation of an epoch's counts, with which shares are wrong by up to √E within it; drawing the part of
-//! each example at random, which makes them wrong by that for ever; the chairman assignment (Tijdeman 1980), which
-//! deviates by less than one with any parts, and needs all choices before.
+//! Any position is computed from (parts, seed, epoch): a choice at each node on the path to its part, and a
+//! permutation. Rejected: a permutation of an epoch's counts, with which shares are wrong by up to √E within it;
+//! drawing the part of each example at random, which makes them wrong by that at any length; the chairman assignment
+//! (Tijdeman 1980), which deviates by less than one with any parts, and needs all choices before.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -64,7 +65,7 @@ struct KeptPart {
     share: u64,
 }
 
-/// A choice of where examples go.
+/// A choice among parts.
 #[derive(Debug)]
 enum Node {
     /// To these parts in turn, in rounds of random orders.
@@ -83,7 +84,7 @@ struct Window {
     chosen: u128,
 }
 
-/// What an epoch draws, and in which order.
+/// The draws of an epoch, and their order.
 #[derive(Debug)]
 struct MixedEpoch {
     mixture: Arc<Mixture>,
@@ -239,7 +240,7 @@ impl Mixture {
         }
     }
 
-    /// ln of the orders that an epoch can have, where each part is drawn once or less: those of the parts, and of the
+    /// ln of the orders that an epoch can have if each part is drawn once or less: those of the parts, and of the
     /// examples of each.
     pub(crate) fn ln_orders(&self) -> f64 {
         let examples = self.examples as f64;
@@ -516,7 +517,7 @@ mod tests {
     fn reachable_orders_are_counted() {
         let level =
             |parts: &[(u64, f64)], examples| mixture(parts, Some(examples)).unwrap().ln_orders();
-        // One part: all orders. Two alike: pairs of both orders, and those of the records of each.
+        // One part: all orders. Two equal ones: pairs of both orders, and those of the records of each.
         let ln = ln_factorial;
         assert!((level(&[(9, 1.0)], 9) - ln(9.0)).abs() < 1e-9);
         let pairs = 4.0 * 2_f64.ln() + 2.0 * ln(4.0);
@@ -550,7 +551,7 @@ mod tests {
         }
     }
 
-    /// Also in epochs whose examples no 64 bits count.
+    /// Also in epochs so late that the examples before them exceed 64 bits.
     #[test]
     fn it_can_be_entered_anywhere() {
         for parts in [

@@ -68,7 +68,7 @@ impl Numbering {
         }
     }
 
-    /// 0 where every number is its record's.
+    /// 0 if every number is its record's.
     pub(crate) fn fingerprint(&self) -> u64 {
         match self {
             Numbering::All(_) => 0,

@@ -63,12 +63,12 @@ pub(crate) struct Over<'a> {
     /// Records of the data set, and which of them are kept.
     pub(crate) all_records: u64,
     pub(crate) selection: Option<&'a Selection>,
-    /// The units of all records, where they are known.
+    /// The units of all records, if known.
     pub(crate) units: Option<&'a Units>,
 }
 
 impl Over<'_> {
-    /// Units of at least `unit_bytes`; a record each where nothing is known of them.
+    /// Units of at least `unit_bytes`; a record each if they are unknown.
     pub(crate) fn units(&self, unit_bytes: u64) -> Result<Units, PlanError> {
         if unit_bytes == 0 {
             return Err(PlanError::EmptyUnit);
@@ -109,7 +109,7 @@ pub(crate) trait Ids: Debug + Send + Sync {
     /// The examples of an epoch.
     fn walk(&self, epoch: u64) -> Box<dyn EpochWalk>;
 
-    /// The order of an epoch there and back, where it has an inverse.
+    /// The order of an epoch there and back, if it has an inverse.
     fn inverse(&self, _epoch: u64) -> Option<Box<dyn Inverse>> {
         None
     }
@@ -205,7 +205,7 @@ pub(crate) trait OwnSteps: Debug + Send + Sync {
     /// The most examples of a step, or a few more.
     fn longest(&self) -> u64;
 
-    /// The fewest examples that a step of any epoch can have; `None` where there are no steps.
+    /// The fewest examples that a step of any epoch can have; `None` without steps.
     fn shortest(&self) -> Option<u64>;
 
     /// Examples of a step. Asserts that the epoch has it.

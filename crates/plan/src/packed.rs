@@ -1,28 +1,27 @@
 //! Batches of packed rows, of any sequence.
 //!
 //! A look-ahead of appearances is packed into rows ([`Packing`]), the rows are put in a random order, and the
-//! appearances are dealt to the places of their length in the order they came. A batch is a number of rows; it may
-//! span look-aheads. As the last two share what is left ([`Last`]), rows are dealt for two batches in advance. Two appearances of an example in one look-ahead
-//! may change order by that; their copies are then counted in the new order.
+//! appearances are dealt to the slots of their length in the order they came. A batch is a number of rows; it may
+//! span look-aheads. As the last two share the rest ([`Last`]), rows are dealt for two batches in advance. This may
+//! swap two appearances of an example in one look-ahead; their copies are then counted in the new order.
 //!
-//! *Seeking.* How many rows a look-ahead fills follows from how many appearances of each length it has, so that a row
-//! is sought by counting lengths from the epoch's start, or from where a hint says that a look-ahead begins.
-//! Rejected: one list of open rows for the whole epoch, which fills a few rows more and makes every
-//! row depend on all sentences before it.
+//! *Seeking.* The number of rows that a look-ahead fills follows from its number of appearances of each length, so a
+//! row is found by counting lengths from the epoch's start, or from the start of a look-ahead that a hint gives.
+//! Rejected: one list of open rows for the whole epoch, which fills a few rows more and makes every row depend on all
+//! sentences before it.
 //!
-//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! ways. Within one, examples of equal
-//! length are assigned in any order, and R rows come in any order; the m_p rows of equal pattern p differ only
-//! by their examples: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of
-//! length ℓ. An example that is cut has pieces of the row's length and a rest; where several have
-//! the same rest, both come in one order: a factor 1/s_ℓ! for s_ℓ cut examples with rest ℓ. Each way
-//! is equally likely, so that
+//! **RL\***. Full order brings any examples into a look-ahead: N!/∏ W_w! choices. Within one, examples of equal
+//! length are assigned in any order, and R rows come in any order; the m_p rows of equal pattern p differ only by
+//! their examples: R!/∏ m_p! · ∏ k_ℓ! ways, k_ℓ examples having pieces of length ℓ. An example that is cut has pieces
+//! of the row's length and a rest; if several have the same rest, both come in one order: a factor 1/s_ℓ! for s_ℓ cut
+//! examples with rest ℓ. All outcomes are equally likely, so that
 //!
 //! ```text
 //! RL* = (ln N! − Σ_w (ln W_w! − ln R! + Σ ln m_p! − Σ ln k_ℓ! + Σ ln s_ℓ!)) / ln N!
 //! ```
 //!
 //! (at most 1: the pieces of cut examples have more orders than examples do) is the share of the entropy, given how
-//! the lengths of an epoch fall into look-aheads; between epochs it moves in the fourth place.
+//! the lengths of an epoch fall into look-aheads; between epochs it varies in the fourth decimal.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -88,7 +87,7 @@ struct LookAheads {
 struct DealtRows {
     draws: Vec<Draw>,
     pieces: Vec<Piece>,
-    /// Where each row ends among the draws.
+    /// The end of each row among the draws.
     ends: Vec<u32>,
 }
 
@@ -127,7 +126,7 @@ impl Packed {
         self.packing
     }
 
-    /// The greatest length, where it is cut into several rows.
+    /// The greatest length, if it is cut into several rows.
     pub(crate) fn longest_cut(&self) -> Option<u32> {
         (self.longest > self.packing.row_length()).then_some(self.longest)
     }
@@ -157,7 +156,7 @@ impl Packed {
         Cuts::runs(rows, self.batch, self.last)
     }
 
-    /// Cells that hold padding over all cells of an epoch; 0 where there are none. Costs a pass over the epoch.
+    /// Cells that hold padding over all cells of an epoch; 0 without cells. Costs a pass over the epoch.
     pub(crate) fn padded_fraction(&self, sequence: &Sequence, epoch: u64) -> f64 {
         let mut counter = PieceCounter::new(self.packing);
         let mut ahead = LookAheads::new(sequence, epoch, 0, self.packing);
@@ -170,8 +169,8 @@ impl Packed {
         (cells - tokens) as f64 / cells.max(1) as f64
     }
 
-    /// The exact randomness RL* of an epoch whose examples come in any order equally likely, derived above; 0 where
-    /// every epoch is the same; not known of other orders, mixtures and echoed examples. Costs a pass over the epoch.
+    /// The exact randomness RL* of an epoch with all orders of its examples equally likely, derived above; 0 if every
+    /// epoch is the same; unknown for other orders, mixtures and echoed examples. Costs a pass over the epoch.
     pub(crate) fn rl_exact(
         &self,
         sequence: &Sequence,
@@ -242,7 +241,7 @@ impl Packed {
             .value()
     }
 
-    /// From a step on; `None` where the epoch ends before it.
+    /// From a step on; `None` if the epoch ends before it.
     pub(crate) fn walk(
         &self,
         sequence: &Sequence,
@@ -285,7 +284,7 @@ impl Packed {
 
     /// The rows of a look-ahead.
     fn deal(&self, sequence: &Sequence, ahead: &LookAheads) -> DealtRows {
-        // Segments go by the place of the appearance in the look-ahead.
+        // Segments name the index of the appearance in the look-ahead.
         let mut pieces: Vec<Segment> = Vec::with_capacity(ahead.draws.len());
         for (place, &length) in (0..).zip(&ahead.lengths) {
             let of_example = self.packing.pieces(length);

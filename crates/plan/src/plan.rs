@@ -41,8 +41,8 @@ use crate::walk::{Place, Walk};
 /// Most records a plan can number.
 const MAX_RECORDS: u64 = 1 << 63;
 
-/// Which examples each step of each epoch uses, how often, and in which batch: a pure function of what it was made
-/// from. Cheap to clone.
+/// Which examples each step of each epoch uses, how often, and in which batch: a pure function of its description.
+/// Cheap to clone.
 ///
 /// ```
 /// use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, Selection, StepBatch, share_of};
@@ -68,7 +68,7 @@ pub struct Plan(Arc<PlanParts>);
 impl Plan {
     /// A plan over a catalog of records.
     ///
-    /// Errors: a request that cannot be met; each says what to ask for instead.
+    /// Errors: a request that cannot be met; each names the remedy.
     pub fn new(spec: &PlanSpec, over: Catalog<'_>) -> Result<Plan, PlanError> {
         check(spec, &over)?;
         let (numbering, drawn) = numbered(spec, &over)?;
@@ -112,9 +112,8 @@ impl Plan {
         })))
     }
 
-    /// Batches of an epoch. The same in every epoch, and known at once, unless examples that are put together by
-    /// length come from a mixture, or some of them once more than others, or are packed: then it costs a pass over the
-    /// epoch.
+    /// Batches of an epoch. The same in every epoch, at no cost, unless rows are packed, or buckets take examples
+    /// from a mixture or some once more than others: then it costs a pass over the epoch.
     pub fn steps(&self, epoch: u64) -> u64 {
         if self.0.batch_echo.is_none() {
             self.0.fresh_steps(epoch)
@@ -125,9 +124,9 @@ impl Plan {
 
     /// The steps from `from` on; from the start of the next epoch if `from` is beyond its epoch's end.
     ///
-    /// Cost: arithmetic where batches are runs of an order other than `queue`; a pass over the units before for a
-    /// `page` order. Queue, bucketed and packed plans replay the epoch up to `from`, or resume from `hint`, if
-    /// that belongs to this plan and is before `from`. A hint never changes the result.
+    /// Cost: arithmetic if batches are runs of an order other than `queue`; a pass over the units before for a `page`
+    /// order. Queue, bucketed and packed plans replay the epoch up to `from`, or resume from `hint` if it belongs to
+    /// this plan and is before `from`. A hint never changes the result.
     pub fn walk(&self, from: Place, hint: Option<&Hint>) -> Walk {
         Walk::new(Arc::clone(&self.0), from, hint)
     }
@@ -154,8 +153,8 @@ impl Plan {
         }
     }
 
-    /// The fewest draws, or packed rows, that a batch of an epoch has, or fewer in a `page` order; `None` where there
-    /// are no batches. More ranks than that leave a rank without an example. Costs what [`steps`](Self::steps) does.
+    /// The fewest draws, or packed rows, that a batch of an epoch has, or fewer in a `page` order; `None` without
+    /// batches. More ranks than that leave a rank without an example. Costs what [`steps`](Self::steps) does.
     pub fn smallest_batch(&self, epoch: u64) -> Option<u64> {
         let sequence = &self.0.sequence;
         match &self.0.groups {
@@ -165,7 +164,7 @@ impl Plan {
         }
     }
 
-    /// Draws of a step's batch; `None` where that takes a walk to know, and beyond the end of the epoch.
+    /// Draws of a step's batch; `None` if only a walk can tell, and beyond the end of the epoch.
     pub fn step_len(&self, epoch: u64, step: u64) -> Option<u64> {
         match &self.0.groups {
             Groups::Runs(runs) if self.0.batch_echo.is_none() && step < runs.steps() => {
@@ -222,7 +221,7 @@ impl Plan {
         self.0.batching
     }
 
-    /// What becomes of examples that fill no batch.
+    /// How examples that do not fill a batch are used.
     pub fn last(&self) -> Last {
         self.0.last
     }
@@ -323,17 +322,17 @@ impl Plan {
         sequence.memory_bytes(window) + groups + held + self.0.numbering.memory_bytes()
     }
 
-    /// A number that two plans share when they give the same batches by construction; kept in checkpoints so
-    /// that a run is not resumed under another.
+    /// A number that is equal for two plans that give the same batches by construction; checkpoints store it, so that
+    /// a run is not resumed with another plan.
     pub fn fingerprint(&self) -> u64 {
         self.0.fingerprint
     }
 
     /// How well the order of the examples shuffles, before bucketing.
     ///
-    /// That of draws by weight is perfect, since they are independent. Of a mixture, and of all classes alike, both levels
-    /// are the share of the orders of an epoch that leave each part its share at any point. None says that an epoch
-    /// has each record once. A list's is that of the order of its entries.
+    /// Draws by weight are independent, so theirs is perfect. For mixtures and equally frequent classes, both levels
+    /// are the share of the orders of an epoch that leave each part its share at any point. No level implies that an
+    /// epoch has each record once. A list has that of the order of its entries.
     pub fn randomness(&self) -> Randomness {
         let examples = &self.0.sequence.examples;
         match &examples.drawn {
@@ -378,8 +377,8 @@ impl Plan {
         }
     }
 
-    /// Cells that hold padding over all cells of an epoch, before batches are echoed. Of a mean epoch where buckets
-    /// are of a mixture or a fractional echo; costs a pass over the epoch for packed rows.
+    /// Cells that hold padding over all cells of an epoch, before batches are echoed. That of a mean epoch if buckets
+    /// take a mixture or a fractional echo; costs a pass over the epoch for packed rows.
     pub fn padded_fraction(&self, epoch: u64) -> Option<f64> {
         match &self.0.groups {
             Groups::Packed(packed) => Some(packed.padded_fraction(&self.0.sequence, epoch)),
@@ -403,13 +402,13 @@ impl Plan {
         }
     }
 
-    /// Whether examples come from a list, where an order's neighbours may be anywhere.
+    /// Whether examples come from a list, so that neighbours in the order may be anywhere in the data.
     pub fn is_of_list(&self) -> bool {
         matches!(self.0.numbering, Numbering::Listed(_))
     }
 
-    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, where it
-    /// may draw some several times.
+    /// Records that an epoch draws, each counted once. Costs a pass over the epoch, and a bit a record, if it may
+    /// draw some several times.
     pub fn distinct_records(&self, epoch: u64) -> u64 {
         let (plan, examples) = (&*self.0, &self.0.sequence.examples);
         if examples.expected().is_none() && !self.is_of_list() {
@@ -429,13 +428,13 @@ impl Plan {
         seen.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 
-    /// The records that are drawn from, where a filter keeps a few.
+    /// The records that pass the filter, if there is one.
     pub fn selection(&self) -> Option<&Selection> {
         self.0.numbering.selection()
     }
 
-    /// Examples of each part of a mixture in an epoch, or of each class where all come alike, each counted once; empty
-    /// where there is neither.
+    /// Examples of each part of a mixture in an epoch, or of each equally frequent class, each counted once; empty if
+    /// there is neither.
     pub fn realised_mixture(&self, epoch: u64) -> Vec<u64> {
         match &self.0.sequence.examples.drawn {
             Drawn::Mixed(mixture) => mixture.counts(epoch),
@@ -539,7 +538,7 @@ fn numbered(spec: &PlanSpec, over: &Catalog<'_>) -> Result<(Numbering, Drawn), P
     }
 }
 
-/// Parts that end at these places, those that are not empty with one weight.
+/// Parts that end at these numbers; those that are not empty have the same weight.
 fn parts_ending(ends: &[u64]) -> Vec<Part> {
     let mut start = 0;
     let parts = ends.iter().map(|&end| {

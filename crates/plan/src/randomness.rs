@@ -3,9 +3,9 @@
 //! Two numbers, because the published one is a heuristic:
 //!
 //! **RL**, the randomness level of DeepIO (Zhu et al., MASCOTS 2018). A perfect shuffle draws the
-//! record for each place from the k that are left; the paper weighs that draw's log2(k) bits with
-//! its chance 1/k, which sums to H(N) = Σ_{k=1..N} log2(k)/k. Shuffling N/c chunks of c records has
-//! N/c draws, so RL(c) = H(N/c)/H(N) ≈ (1 − ln c/ln N)².
+//! record for each position from the k that are left; the paper weighs that draw's log2(k) bits with its chance 1/k,
+//! which sums to H(N) = Σ_{k=1..N} log2(k)/k. Shuffling N/c chunks of c records has N/c draws, so RL(c) = H(N/c)/H(N)
+//! ≈ (1 − ln c/ln N)².
 //!
 //! **RL\***, the exact entropy: ln(orders an epoch can have) / ln(N!), every reachable order being
 //! equally likely. It counts what RL only suggests.
@@ -38,18 +38,17 @@
 /// *queue*: a slot is drawn from min(q, k) records when k are left, and different draws give
 /// different outputs (the record that comes out names its slot), so q^(N−q)·q! orders are reachable,
 /// each equally likely. The paper gives no RL for a buffer, and its formula is not a probability
-/// there; we keep its weight 1/k and put in the bits actually drawn, log2 min(q, k):
-/// RL = (H(q) + log2(q)·Σ_{k=q+1..N} 1/k)/H(N) ≈ 1 − (1 − ln q/ln N)². An initial shuffle is the
-/// same in every epoch and adds nothing to either number.
+/// there; we keep its weight 1/k and insert the bits actually drawn, log2 min(q, k): RL = (H(q) +
+/// log2(q)·Σ_{k=q+1..N} 1/k)/H(N) ≈ 1 − (1 − ln q/ln N)². An initial shuffle is the same in every epoch and adds
+/// nothing to either number.
 ///
 /// *block*: the assignment is drawn once, so between epochs only the order of blocks can differ.
 ///
-/// *opportunistic*: u units go in every way into loads of u_g units each, u!/∏u_g! ways, and the m_g
-/// records of a load come in any order: two ways never give one order, since the records of the first
-/// load stand first. m_g is taken for its mean N·u_g/u, which matters where units are few and uneven.
-/// For RL we weigh as for *queue*: a record drawn when k of all are left has the weight 1/k and the bits
-/// drawn, log2 of the records of its load that are left; the choice of the units of a load, log2 of a
-/// binomial coefficient, comes with its first record.
+/// *opportunistic*: u units are divided into loads of u_g units each, u!/∏u_g! choices, and the m_g records of a load
+/// come in any order: two choices never give one order, since the records of the first load come first. m_g is
+/// approximated by its mean N·u_g/u, which matters if units are few and uneven. For RL we weigh as for *queue*: a
+/// record drawn when k of all are left has the weight 1/k and the bits drawn, log2 of the records of its load that
+/// are left; the choice of the units of a load, log2 of a binomial coefficient, comes with its first record.
 // Differs from Zhu et al.: their P(i, r) = N_c/(N_f − N_c·r) · 1/(N_mem − i) is not a distribution when memory holds a
 // part of the data, and their RL then exceeds 1 (3.5 for a thousand loads), though they define it as 0 to 100 %.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -101,7 +100,7 @@ pub fn randomness_level(records: u64, chunk: u64) -> f64 {
     }
 }
 
-/// RL* of reading `units` units in `loads` groups whose numbers of units differ by at most one.
+/// RL* of reading `units` units in `loads` groups of near-equal numbers of units.
 pub(crate) fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 {
     let records_a_unit = records as f64 / units as f64;
     let group = |units_of_load: u64, groups: u64| {
@@ -114,13 +113,13 @@ pub(crate) fn exact_level_of_units(units: u64, records: u64, loads: u64) -> f64 
     (ln_factorial(units as f64) + groups) / ln_factorial(records as f64)
 }
 
-/// RL of reading `units` units in `loads` loads, taken as equal also where `loads` does not divide: with g = u/n units
+/// RL of reading `units` units in `loads` loads, taken as equal even if `loads` does not divide: with g = u/n units
 /// and M = N/n records a load,
 ///
 /// RL·H(N) = Σ_{r=1..n} ( log2 C(r·g, g)/(r·M) + Σ_{k=1..M} log2(k)/((r − 1)·M + k) ), r loads to come.
 ///
-/// At most 1: what is still to be drawn after any record has no more bits than the records left can have in all
-/// orders, and later bits weigh more. It is 1 for one load, and where a load is one record.
+/// At most 1: the draws after any record have no more bits than all orders of the records left, and later bits weigh
+/// more. It is 1 for one load, and if a load is one record.
 ///
 /// Both sums are added up to 256 terms and integrated beyond, by the midpoint rule backwards:
 /// Σ_{a..b} f ≈ ∫_{a−½}^{b+½} f. Cost: under a tenth of a second for any N.
@@ -157,8 +156,8 @@ fn bits_of_load(after: f64, m: f64) -> f64 {
 /// Terms of a sum that are added up before the rest is integrated.
 const PLAIN_TERMS: u64 = 256;
 
-/// ∫_a^b f(x) dx for f about as smooth as ln(x)/x, 0 where b ≤ a: five-point Gauss–Legendre in ln x
-/// on panels a factor of at most 4 long.
+/// ∫_a^b f(x) dx for f about as smooth as ln(x)/x, 0 if b ≤ a: five-point Gauss–Legendre in ln x on panels a factor
+/// of at most 4 long.
 fn integral(a: f64, b: f64, f: impl Fn(f64) -> f64) -> f64 {
     const NODES: [(f64, f64); 3] = [
         (0.0, 0.568_888_888_888_888_9),
@@ -212,7 +211,7 @@ pub fn harmonic_log(n: u64) -> f64 {
     sum / std::f64::consts::LN_2
 }
 
-/// Σ_{k=1..n} 1/k, in the same way.
+/// Σ_{k=1..n} 1/k, by the same method.
 fn harmonic(n: u64) -> f64 {
     const EULER: f64 = 0.577_215_664_901_532_9;
     if n < DIRECT_TERMS {

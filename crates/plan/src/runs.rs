@@ -73,7 +73,7 @@ impl Runs {
         }
     }
 
-    /// Appearances of an epoch, of so many, that are in none of its batches.
+    /// How many of the `appearances` of an epoch are in none of its batches.
     pub(crate) fn left_out(&self, appearances: u64, epoch: u64) -> u64 {
         let end = match (self, self.steps().checked_sub(1)) {
             (Runs::Places(cuts), _) => cuts.end(),
@@ -91,7 +91,7 @@ impl Runs {
         }
     }
 
-    /// The places of an epoch before a step. A pass over the units before it for a `page` order.
+    /// The number of appearances of an epoch before a step. A pass over the units before it for a `page` order.
     fn start(&self, epoch: u64, step: u64) -> u64 {
         match self {
             Runs::Places(cuts) => cuts.range(step).start,
@@ -99,7 +99,7 @@ impl Runs {
         }
     }
 
-    /// From a step on; `None` where the epoch ends before it.
+    /// From a step on; `None` if the epoch ends before it.
     pub(crate) fn walk(&self, sequence: &Sequence, epoch: u64, step: u64) -> Option<RunsWalk> {
         (step < self.steps()).then(|| RunsWalk {
             epoch,
@@ -132,7 +132,7 @@ impl RunsWalk {
         self.step < runs.steps()
     }
 
-    /// Marks those draws as last whose later appearances are in no batch, which ends at `used`.
+    /// Marks draws as last if no appearance after them is before `used`, the end of the last batch.
     fn end_before_left_out(&mut self, used: u64, sequence: &Sequence) {
         if sequence.echo.echo().is_none() || used == sequence.len() {
             return;

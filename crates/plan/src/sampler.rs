@@ -3,13 +3,12 @@
 //!
 //! * *Ids.* The order permutes the indices of the list's entries. A record that a filter leaves out is an error.
 //! * *Classes.* A mixture (`mixture.rs`) over the records sorted by class, one part a class with equal shares. So
-//!   classes are exact to one example at any length of a run, and all records of a class come before one comes
-//!   again, which draws by weight 1/(records of the class) are not and do not.
-//! * *Weights.* The example at a position of an epoch is the record whose share of the sum of weights contains a
-//!   random number, drawn by the epoch's key and the position: with replacement, as in PyTorch's
+//!   classes are exact to one example at any length of a run, and all records of a class are used before one is
+//!   repeated. Draws by weight 1/(records of the class) guarantee neither.
+//! * *Weights.* The example at a position of an epoch is the record with a share of the sum of weights that contains
+//!   a random number, drawn by the epoch's key and the position: with replacement, as in PyTorch's
 //!   `WeightedRandomSampler`. Nothing is stored but the sums, 8 bytes a record; a draw is a binary search in them.
-//!   Rejected: an alias table, which draws in O(1) from 12 to 16 bytes a record, and whose draws wait for memory
-//!   as these do.
+//!   Rejected: an alias table, which draws in O(1) from 12 to 16 bytes a record, but waits for memory just as long.
 
 use std::sync::Arc;
 
@@ -22,18 +21,18 @@ use crate::orders::Order;
 /// The records of an epoch, if not each of them once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Sampler {
-    /// These, the same ones in every epoch, in the order of the list where the plan's order is `sequential`, or
-    /// shuffled by it. A record may be there several times, and is then as many examples.
+    /// These, the same ones in every epoch, in the order of the list if the plan's order is `sequential`, or shuffled
+    /// by it. A record that is listed several times is as many examples.
     Ids(Arc<[u64]>),
-    /// Independent draws by weight with replacement: one weight for every record, where those of filtered
-    /// records are ignored.
+    /// Independent draws by weight with replacement: one weight for every record; those of filtered records are
+    /// ignored.
     Weights(Arc<[f64]>),
     /// Each class that has records as often as any other: the class of every record.
     Classes(Arc<[u32]>),
 }
 
 impl Sampler {
-    /// Errors: an order that it does not go with, other numbers than there are records, records that there are not.
+    /// Errors: an order that it cannot be used with, a wrong number of weights or classes, unknown records.
     pub(crate) fn check(&self, order: Order, records: u64) -> Result<(), PlanError> {
         let reads_neighbours = order.unit_bytes().is_some();
         let (found, what) = match self {
@@ -85,7 +84,7 @@ struct WeightedEpoch {
 impl Weighted {
     /// Of numbers that have these weights.
     ///
-    /// Errors: a weight that is none, by its number; no weight at all.
+    /// Errors: an invalid weight, by its index; no positive weight.
     pub(crate) fn new(
         weights: impl Iterator<Item = f64> + Clone,
         seed: u64,
@@ -156,7 +155,7 @@ impl EpochWalk for WeightedEpoch {
     }
 }
 
-/// The numbers of records sorted by class, each class in the order of the records, and where each class ends.
+/// The numbers of records sorted by class, each class in the order of the records, and the end of each class.
 pub(crate) fn sorted_by_class(numbers: u64, class_of: impl Fn(u64) -> u32) -> (Vec<u64>, Vec<u64>) {
     let classes = (0..numbers)
         .map(&class_of)
@@ -170,7 +169,7 @@ pub(crate) fn sorted_by_class(numbers: u64, class_of: impl Fn(u64) -> u32) -> (V
     for end in &mut ends {
         sum += std::mem::replace(end, sum);
     }
-    // Each begins where the one before ends, and is moved to its end as it is filled.
+    // Each starts at the end of the one before, and moves to its own end as the class is filled.
     let mut sorted = vec![0; numbers as usize];
     for number in 0..numbers {
         let next = &mut ends[class_of(number) as usize];

@@ -13,7 +13,7 @@ use std::ops::Range;
 use crate::error::PlanError;
 use pelton_key::{Digest, mix};
 
-/// Words of the bitmap that one count stands before.
+/// Words of the bitmap per count.
 const BLOCK_WORDS: usize = 16;
 const BLOCK_RECORDS: u64 = 64 * BLOCK_WORDS as u64;
 /// Kept records from one hint to the next.
@@ -100,7 +100,7 @@ impl Selection {
         self.words[(id / 64) as usize] >> (id % 64) & 1 == 1
     }
 
-    /// Kept records before `id`: the number of `id` where it is kept. Asserts `id <= records`.
+    /// Kept records before `id`: the index of `id` among them if it is kept. Asserts `id <= records`.
     pub fn rank(&self, id: u64) -> u64 {
         assert!(id <= self.records, "record {id} of {}", self.records);
         if id == self.records {
@@ -153,7 +153,7 @@ impl Selection {
         self.rank(ids.start)..self.rank(ids.end)
     }
 
-    /// A number that changes with any change of what is kept.
+    /// A number that changes with any change of the kept records.
     pub fn fingerprint(&self) -> u64 {
         digest(self.records, &self.words)
     }
@@ -173,7 +173,7 @@ impl Selection {
         bytes
     }
 
-    /// What [`to_bytes`](Self::to_bytes) wrote about `records` records.
+    /// Parses the bytes of [`to_bytes`](Self::to_bytes) for `records` records.
     ///
     /// Errors: other bytes, other records, or a checksum that does not fit. Nothing is allocated before the
     /// number of bytes is the one expected.
@@ -309,7 +309,7 @@ mod tests {
         seen.sort_unstable();
         seen.dedup();
         assert_eq!(seen.len(), 202);
-        // Stands in checkpoints and in stored selections.
+        // Stored in checkpoints and selections.
         assert_eq!(selection(200, 7), 1_134_724_688_711_447_851);
     }
 

@@ -5,20 +5,20 @@ use crate::error::PlanError;
 use crate::ids::{Examples, IdWalk};
 use crate::step_batch::Draw;
 
-/// The appearances of an epoch: a pure function of (examples, echo, epoch, place).
+/// The appearances of an epoch: a pure function of (examples, echo, epoch, index).
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) examples: Examples,
     pub(crate) echo: EchoPlan,
 }
 
-/// The appearances of an epoch from a place on.
+/// The appearances of an epoch from an index on.
 #[derive(Debug)]
 pub(crate) struct Appearances {
     epoch: u64,
     place: u64,
     ids: IdWalk,
-    /// The numbers of the examples of two windows, where they are echoed.
+    /// The numbers of the examples of two windows, if they are echoed.
     echoes: Option<Echoes<u64>>,
 }
 
@@ -66,12 +66,12 @@ impl Sequence {
 }
 
 impl Appearances {
-    /// The place of the next appearance.
+    /// The index of the next appearance.
     pub(crate) fn place(&self) -> u64 {
         self.place
     }
 
-    /// Goes to a place of the epoch.
+    /// Moves to an appearance of the epoch.
     pub(crate) fn seek(&mut self, sequence: &Sequence, place: u64) {
         self.place = place;
         if sequence.echo.echo().is_none() {

@@ -18,7 +18,7 @@ pub struct PlanSpec {
     /// How an epoch is cut into batches; packing: batches of rows. `block` orders take a block a step and do not
     /// look at it.
     pub batching: Batching,
-    /// What becomes of those that fill no batch at the end of an epoch or a bucket.
+    /// How examples that do not fill a batch at the end of an epoch or a bucket are used.
     pub last: Last,
     /// The seed.
     pub seed: u64,
@@ -30,10 +30,9 @@ pub struct PlanSpec {
     pub buckets: Option<BucketPolicy>,
     /// The parts that examples are drawn from; `None` draws every record once an epoch.
     pub mixture: Option<Vec<Part>>,
-    /// Which records an epoch uses, where it is not each of them once, nor a mixture's.
+    /// Which records an epoch uses, if neither each once nor a mixture.
     pub sampler: Option<Sampler>,
-    /// Examples of an epoch of a mixture or of draws by weight or class; the records of its parts, or all, where
-    /// nothing is said.
+    /// Examples of an epoch of a mixture or of draws by weight or class; by default the records of its parts, or all.
     pub epoch_examples: Option<u64>,
 }
 
@@ -57,7 +56,7 @@ pub struct Catalog<'a> {
     pub units: Option<Units>,
     /// The length of a record, for buckets. It is called only for kept records, at most three times for each.
     pub length_of: Option<&'a dyn Fn(u64) -> u32>,
-    /// The length of a record's second side, where each is a pair.
+    /// The length of a record's second side, if records are pairs.
     pub second_length_of: Option<&'a dyn Fn(u64) -> u32>,
 }
 

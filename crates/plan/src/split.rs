@@ -14,7 +14,7 @@ pub fn local_slots(batch_len: u64, rank: u32, world_size: u32) -> Range<u64> {
     edge(rank)..edge(rank + 1)
 }
 
-/// Where part `part` begins when `items` are cut in `parts` near-equal runs: floor(part·items/parts).
+/// First item of part `part` of `items` cut into `parts` near-equal runs: floor(part·items/parts).
 pub(crate) fn near_equal_start(items: u64, parts: u64, part: u64) -> u64 {
     (u128::from(part) * u128::from(items) / u128::from(parts)) as u64
 }

@@ -16,7 +16,7 @@ pub struct Draw {
     pub last: bool,
 }
 
-/// The tokens of an example that a place in a packed row holds.
+/// The tokens of an example in one slot of a packed row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Piece {
     /// The first token; 0 unless the example is longer than a row.
@@ -45,7 +45,7 @@ pub struct StepBatch {
     /// Packing: how many of the draws each row holds, in order; empty otherwise.
     pub row_draws: Vec<u32>,
     /// Packing: the tokens of each draw; empty otherwise. An example that is longer than a row
-    /// has a draw for each piece it is cut into, alike in id, position and copy.
+    /// has a draw for each piece it is cut into, with the same id, position and copy.
     pub pieces: Vec<Piece>,
     /// The number of the bucket.
     pub bucket: Option<u32>,
@@ -119,13 +119,13 @@ impl StepBatch {
     }
 }
 
-/// The draws of a batch that a rank takes, by their places in its columns; the rows, by theirs in
-/// [`row_draws`](StepBatch::row_draws), where it is packed. What `out` held is replaced.
+/// The draws of a batch that a rank takes, as indices into its columns; for a packed batch the rows, as indices into
+/// [`row_draws`](StepBatch::row_draws). Replaces the contents of `out`.
 ///
 /// Every draw, or row, is of one rank, and shares differ by at most one. They are runs of neighbours
-/// ([`local_slots`]) unless the batch holds examples that appear more than once: these have a rank, that of their
-/// position modulo the ranks, which takes them as far as shares allow ([`assign_slots`]), so that most repeats
-/// are where the example was read and decoded. Nothing but the batch decides.
+/// ([`local_slots`]) unless the batch holds examples that appear more than once: these have a rank, their position
+/// modulo the ranks, which takes them as far as shares allow ([`assign_slots`]), so that most repeats are on the rank
+/// that read and decoded the example. A pure function of the batch.
 ///
 /// Asserts `rank < world_size`.
 pub fn share_of(batch: &StepBatch, rank: u32, world_size: u32, out: &mut Vec<u32>) {

@@ -1,9 +1,8 @@
 //! Page units: runs of whole records that are read as one range.
 //!
-//! A unit is the shortest run of whole records, from where the last unit ended, that has at least
-//! `unit_bytes` bytes; the last unit of the data may be smaller. Units are cut at record boundaries
-//! and not at page boundaries, so no record is split between two and none is lost; a unit of u pages
-//! touches at most u + 1.
+//! A unit is the shortest run of whole records, from the end of the last unit, that has at least `unit_bytes` bytes;
+//! the last unit of the data may be smaller. Units are cut at record boundaries and not at page boundaries, so no
+//! record is split between two and none is lost; a unit of u pages touches at most u + 1.
 //!
 //! Records of one size need only arithmetic; others a table of first records, 4 bytes a unit (8 from 2^32
 //! records on), which is negligible per record when records are much smaller than a unit. When each record is a
@@ -44,7 +43,7 @@ impl Units {
         }
     }
 
-    /// Units of records whose lengths in bytes are `lengths`, in file order.
+    /// Units of records with these lengths in bytes, in file order.
     pub fn from_lengths(lengths: impl IntoIterator<Item = u64>, unit_bytes: u64) -> Units {
         let mut starts = Starts::default();
         let mut records = 0_u64;
@@ -65,7 +64,7 @@ impl Units {
         }
     }
 
-    /// One record a unit: what is known before the lengths are.
+    /// One record a unit: the default before the lengths are known.
     pub(crate) fn single(records: u64, unit_bytes: u64) -> Units {
         Units {
             records,
@@ -151,7 +150,7 @@ impl Units {
         after as u64 - 1
     }
 
-    /// Records in every unit but the last, which may have fewer, where that is one number.
+    /// Records in every unit but the last, which may have fewer, if all have the same number.
     pub(crate) fn records_a_unit(&self) -> Option<u64> {
         match &self.cut {
             Cut::Even { records_a_unit } => Some(*records_a_unit),

@@ -1,4 +1,4 @@
-//! One step after another, from any place.
+//! One step after another, from any `Place`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::plan_parts::{Groups, PlanParts};
 use crate::runs::RunsWalk;
 use crate::step_batch::StepBatch;
 
-/// A place in the endless sequence of steps.
+/// A position in the endless sequence of steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Epoch, from 0.
@@ -20,7 +20,7 @@ pub struct Place {
     pub step: u64,
 }
 
-/// The steps of a plan from a place on, through all epochs.
+/// The steps of a plan from a `Place` on, through all epochs.
 #[derive(Debug)]
 pub struct Walk {
     plan: Arc<PlanParts>,
@@ -70,14 +70,14 @@ impl Walk {
         walk
     }
 
-    /// The place of the next step. Where an epoch has ended it is the first of the one after.
+    /// The next step; after the last step of an epoch, the first of the next epoch.
     pub fn place(&self) -> Place {
         self.next
     }
 
     /// Replaces `batch` by the next step; false if epochs have no steps.
     ///
-    /// Cost: what it takes from the order, and for the first step of an epoch whatever entering it costs.
+    /// Cost: the ids taken from the order, and for the first step of an epoch the cost of entering it.
     pub fn next(&mut self, batch: &mut StepBatch) -> bool {
         let plan = &*self.plan;
         if self.of_epoch.is_none() {
@@ -98,7 +98,7 @@ impl Walk {
     }
 
     /// A hint by which another walk of this plan gets to [`place`](Self::place), or to any later step of its epoch, in
-    /// little time; `None` where none is needed or possible.
+    /// little time; `None` if a hint is not needed or possible.
     pub fn hint(&self) -> Option<Hint> {
         let plan = &*self.plan;
         let of_epoch = self.of_epoch.as_ref();
@@ -119,7 +119,7 @@ fn after(epoch: u64) -> Place {
 }
 
 impl EpochWalk {
-    /// `None` where the epoch ends before the place.
+    /// `None` if the epoch ends before the step.
     fn new(plan: &PlanParts, place: Place, hint: Option<&Standing>) -> Option<EpochWalk> {
         if plan.batch_echo.is_none() {
             let fresh = FreshWalk::new(plan, place, hint)?;
@@ -147,7 +147,7 @@ impl EpochWalk {
         })
     }
 
-    /// The batch at a place. Asserts that the epoch has it.
+    /// The batch of a step. Asserts that the epoch has it.
     fn next(&mut self, plan: &PlanParts, place: Place, batch: &mut StepBatch) {
         let Some(Echoed {
             plan: echo,
@@ -171,7 +171,7 @@ impl EpochWalk {
         (batch.fresh_batch, batch.batch_copy) = (echoed.position, echoed.copy);
         batch.last = echoed.copy + 1 == echo.times_of(echoed.position);
         batch.ends_epoch = place.step + 1 == echo.appearances();
-        // Examples appear once where batches are echoed.
+        // Examples appear once if batches are echoed.
         batch
             .copies
             .iter_mut()
@@ -182,7 +182,7 @@ impl EpochWalk {
 }
 
 impl FreshWalk {
-    /// `None` where the epoch ends before the place.
+    /// `None` if the epoch ends before the step.
     fn new(plan: &PlanParts, place: Place, hint: Option<&Standing>) -> Option<FreshWalk> {
         let (sequence, Place { epoch, step }) = (&plan.sequence, place);
         let hint = hint.filter(|hint| hint.step <= step);

@@ -1,5 +1,5 @@
-//! Serves the files of a folder over a modelled network, for measuring: a latency for each request, and so many bytes
-//! a second for all of them together.
+//! Serves the files of a folder over a modelled network, for measuring: a latency for each request, and a bandwidth
+//! shared by all of them.
 //!
 //! ```text
 //! cargo run --release -p pelton-remote --example serve_folder -- FOLDER LATENCY_MS MB_PER_S

@@ -1,4 +1,4 @@
-//! Addresses, and what is wrong with them.
+//! Parses addresses, and describes invalid ones.
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -16,7 +16,7 @@ pub(crate) struct Address {
     pub(crate) root: String,
 }
 
-/// The secrets of addresses by the names that stand for them: those without.
+/// The secrets of addresses, by name: the address without its secrets.
 #[derive(Default)]
 pub(crate) struct Secrets {
     addresses: HashMap<String, String>,
@@ -25,7 +25,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// The name that stands for an address from now on. Files whose queries alone differ get numbers.
+    /// The name that stands for an address from now on. Addresses that differ only in secrets or query get numbers.
     pub(crate) fn name(&mut self, url: &str) -> String {
         let shown = shown_address(url);
         if let Some((user, _)) = server_of(url).1.rsplit_once('@')
@@ -44,7 +44,7 @@ impl Secrets {
         name
     }
 
-    /// The address that a name stands for; of other names, with the user that their server is asked as.
+    /// The address that a name stands for; unknown names get the user of their server.
     pub(crate) fn address(&self, name: &str) -> String {
         if let Some(url) = self.addresses.get(name) {
             return url.clone();

@@ -1,5 +1,5 @@
-//! Answers end where they must: a body is cut at the bytes that were asked for, and everything without such a length has
-//! a limit, so that a server never decides how much memory this process takes.
+//! Limits on answers: a body is cut at the requested bytes, and everything without such a length has a limit, so that
+//! a server never decides how much memory this process takes.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -18,7 +18,7 @@ pub(crate) struct Answer {
     pub(crate) text: String,
 }
 
-/// What is noted of an attempt.
+/// Notes on an attempt.
 #[derive(Debug, Default)]
 pub(crate) struct Noted {
     pub(crate) answer: Option<Answer>,
@@ -38,7 +38,7 @@ const PAGE: u64 = 64 << 20;
 /// Most bytes of all pages of a list, which is about 1.5 million files.
 const LIST: u64 = 512 << 20;
 
-/// An answer without a length that was asked for, and longer than any that is true.
+/// An answer without a requested length, longer than any valid one.
 #[derive(Debug, thiserror::Error)]
 #[error("its list is longer than {} MiB", .0 >> 20)]
 pub(crate) struct TooLong(u64);
@@ -59,7 +59,7 @@ pub(crate) fn part_of(request: &HttpRequest) -> Option<u64> {
     to.checked_sub(from)?.checked_add(1)
 }
 
-/// The same answer with a body that ends: at the `part` that was asked for, where it is one.
+/// The same answer with a body of limited length: that of the requested `part`, if there is one.
 pub(crate) fn limited(answer: HttpResponse, part: Option<u64>) -> HttpResponse {
     let status = answer.status();
     let (left, is_list) = match part {
@@ -85,7 +85,7 @@ impl Body for Limited {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, HttpError>>> {
         if self.left == 0 && !self.is_list {
-            // Takes the end of a body in chunks, where it is there, so that the connection can be used again.
+            // Takes the end of a chunked body, if it has arrived, so that the connection can be reused.
             let _ = Pin::new(&mut self.body).poll_frame(context);
             return Poll::Ready(None);
         }
@@ -93,7 +93,7 @@ impl Body for Limited {
         Poll::Ready(frame.map(|frame| {
             let mut bytes = match frame?.into_data() {
                 Ok(bytes) => bytes,
-                // Trailers say nothing that is used.
+                // Trailers are ignored.
                 Err(_) => return Ok(Frame::data(Bytes::new())),
             };
             if self.is_list {

@@ -1,7 +1,7 @@
 //! Keys and region of a profile in the user's files, `~/.aws/credentials` and `~/.aws/config`.
 //!
-//! Read where the environment has none, as Amazon's own programs do. Profiles that refer to others, to single sign-on
-//! or to a program are ignored: their keys can be put into the environment.
+//! Read if the environment has none, as Amazon's own programs do. Profiles that refer to others, to single sign-on or
+//! to a program are ignored: their keys can be put into the environment.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! A storage whose blocks are kept on disk once they were read.
+//! A storage that keeps blocks on disk once they were read.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use crate::disk_cache::DiskCache;
 use crate::segment::{BLOCK, BLOCKS, length_of};
 
-/// Tells these digests from others.
+/// Distinguishes these digests from others.
 const KIND: u64 = 0x6361_6368;
 /// Blocks fetched as one range.
 const RUN: u64 = 64;
@@ -88,7 +88,7 @@ impl Cached {
         }
     }
 
-    /// Fetches blocks; `None` where the file ends before they do.
+    /// Fetches blocks; `None` if the file ends before they do.
     fn fetch(&self, missing: &BTreeSet<u64>) -> Result<Option<Vec<Run>>, StorageError> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         for &number in missing {

@@ -5,12 +5,12 @@
 //! ```
 //!
 //! The least recently used segments are removed first; their times of change say when they were used. The limit holds
-//! for all processes together to within a sixteenth for each: every process counts what it writes and scans the
-//! folder after that much. Some of the disk always stays free. Where nothing can be written, reading continues
-//! without the cache.
+//! for all processes together to within a sixteenth for each: every process counts its writes and scans the folder
+//! after that many bytes. Some of the disk always stays free. If nothing can be written, reading continues without
+//! the cache.
 //!
 //! Rejected: a file and a bitmap for each remote file, which needs an order of writes (data, sync, bitmap) that a
-//! checksum in front of each block makes needless; and whole files, of which one may be larger than the disk.
+//! checksum in front of each block avoids; and whole files, since one may be larger than the disk.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -26,7 +26,7 @@ use crate::segment::Segment;
 const MOST_OPEN: usize = 256;
 /// Bytes of the disk that stay free.
 const RESERVE: u64 = 1 << 30;
-/// With less, a cache would only make room all the time.
+/// A smaller cache would evict all the time.
 const LEAST: u64 = 64 << 20;
 /// Fraction of the limit that is freed at once, and after which the folder is scanned again.
 const SHARE: u64 = 16;
@@ -66,7 +66,7 @@ impl DiskCache {
         Arc::new(cache)
     }
 
-    /// Why writing has stopped, where it has.
+    /// Why writing has stopped, if it has.
     pub fn trouble(&self) -> Option<String> {
         self.state().off.clone()
     }
@@ -84,7 +84,7 @@ impl DiskCache {
         self.folder.join(format!("{key:016x}/{segment:08x}"))
     }
 
-    /// A segment for reading; `None` where there is none.
+    /// A segment for reading; `None` if there is none.
     pub(crate) fn segment(&self, key: u64, segment: u64) -> Option<Arc<Segment>> {
         self.kept(&mut self.state(), key, segment, |path| {
             File::options().read(true).write(true).open(path)
@@ -92,7 +92,7 @@ impl DiskCache {
         .ok()
     }
 
-    /// A segment for writing `bytes` more; `None` where writing has stopped.
+    /// A segment for writing `bytes` more; `None` if writing has stopped.
     pub(crate) fn segment_for(&self, key: u64, segment: u64, bytes: u64) -> Option<Arc<Segment>> {
         let mut state = self.state();
         if state.off.is_some() {
@@ -153,7 +153,7 @@ impl DiskCache {
         state.off.get_or_insert(why);
     }
 
-    /// Scans the folder, and removes the least recently used segments where it exceeds the limit.
+    /// Scans the folder, and removes the least recently used segments if it exceeds the limit.
     fn make_room(&self, state: &mut State) -> io::Result<()> {
         let mut segments = self.segments()?;
         let mut found: u64 = segments.iter().map(|segment| segment.bytes).sum();

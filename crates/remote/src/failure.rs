@@ -12,7 +12,7 @@ use object_store::{ClientOptions, Error as StoreError};
 use crate::answer::{Answer, LAST, TooLong, limited, part_of};
 use crate::headers;
 
-/// Makes clients that record the servers' answers, correct their headers and limit their bodies.
+/// Makes clients that record the servers' answers, correct headers and limit bodies.
 #[derive(Debug, Default)]
 pub(crate) struct NotingConnector;
 
@@ -38,7 +38,7 @@ impl HttpService for Noting {
     {
         Box::pin(async move {
             let note = |answer| LAST.try_with(|last| last.borrow_mut().answer = answer);
-            // Outside of an attempt nobody reads it.
+            // Outside of an attempt it is not read.
             let _ = note(None);
             let (again, part) = (request.clone(), part_of(&request));
             let mut response = self.0.execute(request).await?;
@@ -206,7 +206,7 @@ fn whole_text(error: &StoreError) -> String {
     texts.join(": ")
 }
 
-/// The code in the XML with which object stores explain an answer.
+/// The error code in an object store's XML answer.
 fn code_of(text: &str) -> Option<&str> {
     let (_, from) = text.split_once("<Code>")?;
     let (code, _) = from.split_once("</Code>")?;

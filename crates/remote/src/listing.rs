@@ -32,7 +32,7 @@ pub(crate) fn matching(
     let mut found = vec![String::new()];
     for (number, part) in parts.iter().enumerate() {
         let is_last = number + 1 == parts.len();
-        // The last part is checked even where it is a plain name: not every folder contains it.
+        // The last part is checked even if it is a plain name: not every folder contains it.
         if !is_last && !part.contains(['*', '?', '[']) {
             for folder in &mut found {
                 *folder = joined(folder, part);

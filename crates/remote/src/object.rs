@@ -1,8 +1,8 @@
 //! One file on a server, as a storage.
 //!
-//! `merge.rs` turns a batch into few requests; all are in flight at once, up to the limit for all files. A request
-//! whose answer breaks off resumes where it stopped. Each names the state of the file (If-Match), and the answer is
-//! checked as well, since not every server honours that: bytes of two states are never mixed.
+//! `merge.rs` turns a batch into few requests; all are in flight at once, up to the limit for all files. If an answer
+//! breaks off, its request resumes from there. Each names the state of the file (If-Match), and the answer is checked
+//! as well, since not every server honours that: bytes of two states are never mixed.
 
 use std::fmt::{self, Debug};
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::merge::{Merging, Request};
 use crate::options::{RemoteOptions, SLOWEST};
 use crate::runtime::wait_for;
 
-/// Tells these digests from others.
+/// Distinguishes these digests from others.
 const KIND: u64 = 0x7265_6d6f;
 
 /// A file on a server, in the state in which it was opened.
@@ -38,7 +38,7 @@ pub struct RemoteObject {
 }
 
 impl Debug for RemoteObject {
-    /// Without the store, which knows keys.
+    /// Without the store, which has keys.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("RemoteObject").field(&self.url).finish()
     }
@@ -51,7 +51,7 @@ const LARGEST: u64 = i64::MAX as u64;
 const OPENING: Duration = Duration::from_secs(15);
 
 impl RemoteObject {
-    /// Opens a file; with it come its first bytes, at most `head_bytes`.
+    /// Opens a file and fetches its first bytes, at most `head_bytes`.
     pub(crate) fn open(
         store: Arc<dyn ObjectStore>,
         path: Path,
@@ -124,8 +124,8 @@ impl RemoteObject {
         self.meta.size
     }
 
-    /// A number that differs where the content does: from the ETag, or the time of last change where there is none.
-    /// For a server with neither, a new one at each opening, so that cached bytes are never used for a newer file.
+    /// A number that changes with the content: from the ETag, or the time of last change if there is none. For a
+    /// server with neither, a new one at each opening, so that cached bytes are never used for a newer file.
     pub fn tag(&self) -> u64 {
         self.tag
     }
@@ -140,7 +140,7 @@ impl RemoteObject {
         again(&self.limits, &self.url, bytes, deadline, attempt).await
     }
 
-    /// One request, whose answer must begin within the allowed silence.
+    /// One request; its answer must begin within the allowed silence.
     async fn get(&self, options: GetOptions) -> Result<GetResult, Failure> {
         let asked = async {
             let outcome = self.store.get_opts(&self.path, options).await;
@@ -176,11 +176,11 @@ impl RemoteObject {
         Failure::passing(format!("the server sent nothing for {seconds} s"))
     }
 
-    /// Fetches the bytes of a request, in as many answers as it takes.
+    /// Fetches the bytes of a request, in as many answers as needed.
     async fn fetch(&self, mut request: Request<'_>) -> Result<(), StorageError> {
         let mut at = request.start;
         let wanted = request.start..request.end;
-        // A slow answer is not broken off.
+        // A slow answer is not aborted.
         let deadline = self.limits.options.deadline
             + Duration::from_secs((wanted.end - wanted.start) / SLOWEST);
         self.again(Some(wanted), deadline, async || {
@@ -252,7 +252,7 @@ impl Storage for RemoteObject {
     }
 
     fn size(&self) -> Result<u64, StorageError> {
-        // As when it was opened: not every server sends it for the whole file.
+        // With a range, as when it was opened: not every server sends the size for the whole file.
         let first = async || Ok(self.first_bytes(0..1).await?.0.size);
         let deadline = self.limits.options.deadline;
         let asked = self.again(None, deadline, first);

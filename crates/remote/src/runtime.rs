@@ -23,7 +23,7 @@ pub(crate) fn choose_cryptography() {
 }
 
 /// The runtime of this process, created when the first file is opened. A forked process creates its own: it has none
-/// of its parent's threads, and its requests would wait for ever.
+/// of its parent's threads, and its requests would never end.
 fn runtime() -> Option<&'static Runtime> {
     static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
     let make = || {

@@ -5,8 +5,8 @@
 //! word    CRC-32C of block, file and number << 32 | bytes of the block
 //! ```
 //!
-//! A half-written block, after a kill or a power failure, does not fit its word and counts as missing. So nothing is
-//! ever synced, and processes share a folder without locks: all write the same bytes.
+//! A half-written block, after a kill or a power failure, does not match its check word and counts as missing. So
+//! nothing is ever synced, and processes share a folder without locks: all write the same bytes.
 
 use std::fs::File;
 use std::io;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// Bytes of a block.
 pub(crate) const BLOCK: u64 = 16 << 10;
-/// Blocks of a segment, which is 16 MiB of a file and the unit that makes room.
+/// Blocks of a segment, which is 16 MiB of a file and the unit of eviction.
 pub(crate) const BLOCKS: u64 = 1024;
 const WORD: usize = 8;
 const SLOT: u64 = BLOCK + WORD as u64;
@@ -49,8 +49,8 @@ impl Segment {
         u64::from(sum) << 32 | block.len() as u64
     }
 
-    /// Passes on the blocks `numbers`, which are in this segment of a file of `size` bytes: each valid one, and
-    /// `None` for a missing one.
+    /// Passes on each of the blocks `numbers`, which are in this segment of a file of `size` bytes; `None` for a
+    /// missing one.
     pub(crate) fn read(
         &self,
         numbers: Range<u64>,
@@ -94,7 +94,7 @@ impl Segment {
         };
         if touched.is_none_or(|at| at.elapsed() > TOUCH) {
             *touched = Some(Instant::now());
-            // A segment that cannot be marked is only removed earlier.
+            // A segment that cannot be marked is merely removed earlier.
             let _ = self.file.set_modified(SystemTime::now());
         }
     }

@@ -46,11 +46,11 @@ impl Debug for Stores {
     }
 }
 
-/// The clients of all web servers, one for `http://` and one for `https://`, which no redirect leaves.
+/// The clients of all web servers, one for `http://` and one for `https://`; no redirect leaves `https://`.
 #[derive(Debug, Default)]
 struct WebClients([Mutex<Option<reqwest::Client>>; 2]);
 
-/// A client that sends a user's name and password where an address has them.
+/// A client that sends a user's name and password if an address has them.
 #[derive(Clone, Debug)]
 struct WebClient {
     client: reqwest::Client,
@@ -118,7 +118,7 @@ impl Stores {
         }
     }
 
-    /// The name that stands for an address without its user, password and query, which only this remembers.
+    /// The name that stands for an address: without its user, password and query, which only this object keeps.
     pub fn name(&self, url: &str) -> String {
         self.secrets().name(url)
     }
@@ -127,7 +127,7 @@ impl Stores {
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a file by its address or its name; with it come its first bytes, at most `head_bytes`.
+    /// Opens a file by its address or its name and fetches its first bytes, at most `head_bytes`.
     ///
     /// Errors: the address is invalid, or the server refuses.
     pub fn open(
@@ -229,7 +229,7 @@ impl Stores {
         })
     }
 
-    /// A file of a web server is a store of its own, so that its part from `?` on stays.
+    /// Each file of a web server has its own store, which keeps the part from `?` on.
     fn web_file(&self, url: &Url) -> Result<Arc<dyn ObjectStore>, StorageError> {
         let client = self.web.client(url.scheme() == "https");
         // The request has the address without name and password, and both as a header.
@@ -258,7 +258,7 @@ fn unusable(url: &str, error: &impl Display) -> StorageError {
     )
 }
 
-/// Redirects of a request at most.
+/// Most redirects of a request.
 const REDIRECTS: usize = 10;
 /// Longest time to connect.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -329,7 +329,7 @@ fn encoded(path: &str) -> String {
     encoded
 }
 
-/// Where the environment has no keys, those of a profile in the user's files.
+/// If the environment has no keys, uses those of a profile in the user's files.
 fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();

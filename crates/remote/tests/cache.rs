@@ -1,4 +1,5 @@
-//! The cache on disk: what was read is there, whole or not at all, whatever happens to processes and folders.
+//! The cache on disk: blocks that were read are there, whole or not at all, whatever happens to processes and
+//! folders.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -78,7 +79,7 @@ fn only_what_is_asked_for_is_fetched_and_only_once() {
     let meter = metered.meter();
     assert_eq!(meter.batches, 1);
     assert!(meter.bytes <= 50 * 2 * (16 << 10), "{meter:?}");
-    // Next to what is there, only the rest.
+    // Only the rest, in addition to the cached bytes.
     check_ranges(&storage, &bytes, &[(0, 64 << 10)]);
     assert_eq!(metered.meter().bytes - meter.bytes, 3 * (16 << 10));
 }
@@ -129,7 +130,7 @@ fn damaged_blocks_are_fetched_again() {
     damage(0, &[0; 8], 1);
     damage(3 * slot + 5000, &[whole[3 * slot + 5000] ^ 1], 1);
     damage(4 * slot - 100, &[0xff; 200], 2);
-    // Where a block of another place came to lie.
+    // A block overwritten by another one.
     damage(7 * slot, &whole[9 * slot..10 * slot], 1);
     damage(whole.len() - 1, &[whole[whole.len() - 1] ^ 128], 1);
     for length in [0, 5, slot - 1, slot, 10 * slot + 3] {
@@ -233,7 +234,7 @@ fn failures_are_not_kept() {
     );
     assert!(pelton_storage::conformance::read_ranges(&bad, &[(490_000, 20_000)]).is_err());
     check_ranges(&bad, &bytes, &[(0, 400_000), (600_000, 9)]);
-    // Where the file is shorter than it was said to be.
+    // A file shorter than its stated size.
     let short = Faults {
         truncate_at: Some(700_000),
         ..Faults::default()
@@ -252,7 +253,7 @@ fn failures_are_not_kept() {
 
 const FOLDER: &str = "PELTON_TEST_CACHE_FOLDER";
 
-/// What a second process does: reads ranges all over the file through the cache, until it is killed.
+/// The work of a second process: reads ranges all over the file through the cache, until it is killed.
 #[test]
 #[ignore = "run by the tests below in a process of its own"]
 fn second_process() {
@@ -278,8 +279,8 @@ fn begin_second_process(folder: &Path) -> std::process::Child {
         .expect("begun")
 }
 
-/// Processes that share a folder with less room than they need, one of which is killed again and again: every byte
-/// that comes out is right, and what is there afterwards is whole or not there.
+/// Processes share a folder with less room than they need, and one of them is killed again and again: every byte read
+/// is right, and afterwards each block is whole or absent.
 #[test]
 fn processes_share_a_folder_and_are_killed() {
     let folder = tempdir().expect("a folder");
@@ -293,7 +294,7 @@ fn processes_share_a_folder_and_are_killed() {
             at = (at + 5_555_555) % (95 * MIB as u64);
             check_ranges(&storage, &bytes, &[(at, 300_000)]);
         }
-        // It runs for ever, unless it found a wrong byte.
+        // It never ends by itself, unless it found a wrong byte.
         assert!(child.try_wait().expect("asked").is_none());
         child.kill().expect("killed");
         child.wait().expect("waited for");

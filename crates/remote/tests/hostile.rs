@@ -1,5 +1,5 @@
-//! Servers that send what was not asked for: the answer is used as far as it is right, or refused, soon and in the
-//! memory of what was asked for.
+//! Servers that send more or other bytes than requested: the client uses the correct part of the answer, or refuses
+//! it, soon and within the memory of the request.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use pelton_storage::conformance::read_ranges;
 
 const SIZE: u64 = 4_000_000;
 
-/// Answers every connection's first request, and sends on what was asked.
+/// Answers every connection's first request, and forwards the request.
 fn serve(
     answer: impl Fn(&str, &mut TcpStream) -> std::io::Result<()> + Send + Sync + Clone + 'static,
 ) -> (SocketAddr, Receiver<String>) {
@@ -26,7 +26,7 @@ fn serve(
                 let lines = reader.lines().map_while(Result::ok);
                 let lines: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
                 let _ = asked.send(lines.join("\n"));
-                // Fails as soon as the client has what it wants.
+                // Fails as soon as the client has its bytes.
                 let _ = answer(&lines.join("\n"), &mut stream);
             });
         }

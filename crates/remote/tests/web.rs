@@ -1,4 +1,4 @@
-//! Files of a web server that is slow, errs, breaks off or changes what it has.
+//! Files of a web server that is slow, errs, breaks off or changes its files.
 
 #[path = "support/server.rs"]
 mod server;
@@ -57,7 +57,7 @@ fn it_conforms() {
     }
 }
 
-/// A weak ETag, or none, still tells states apart.
+/// States are distinguished with a weak ETag or none.
 #[test]
 fn servers_that_say_less() {
     let bytes = pattern(50_000);
@@ -175,7 +175,7 @@ fn what_passes_is_asked_for_again() {
         check_ranges(&object, &bytes, &[(0, 300_000)]);
         let requests = server.requests() - before.0;
         assert_eq!(requests, 1 + faults.len() as u64, "{faults:?}");
-        // What came before a break is not fetched again.
+        // Bytes from before a break are not fetched again.
         if faults[0] == Fault::Reset(100_000) {
             assert_eq!(server.bytes() - before.1, 300_000);
         }
@@ -294,7 +294,7 @@ fn names_that_cannot_be_opened() {
         error.contains("does not list its files; write out the names"),
         "{error}"
     );
-    // What follows ? is sent and not said.
+    // The query is sent, but never shown.
     let (object, _) = stores
         .open(&server.url("x.tar?sig=secret"), 10)
         .expect("opened");
@@ -311,7 +311,7 @@ fn names_that_cannot_be_opened() {
     assert!(!error.contains("secret"), "{error}");
 }
 
-/// Bytes of two states are never mixed, whether the server heeds If-Match or not, or what it says of states.
+/// Bytes of two states are never mixed, whether or not the server honours If-Match, and whatever state it reports.
 #[test]
 fn a_file_that_changes_is_an_error() {
     let old = pattern(50_000);

@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p pelton-softmax --example head_speed [CLASSES] [D] [BATCH] [K] [ROUNDS] [PRECISION]`
 //!
-//! A line a figure: name, median and all runs in milliseconds, and what it reaches of the peak: the rate of f32
-//! products [1024, d]·[d, batch] that lie in caches.
+//! A line a figure: name, median and all runs in milliseconds, and its share of the peak: the rate of f32 products
+//! [1024, d]·[d, batch] in caches.
 
 use std::time::Instant;
 

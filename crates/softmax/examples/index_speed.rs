@@ -1,4 +1,4 @@
-//! How fast an index of class vectors is built and searched, and what it finds.
+//! Speed of building and searching an index of class vectors, and its recall.
 //!
 //! `cargo run --release -p pelton-softmax --example index_speed [CLASSES] [D] [NOISE] [RANDOM]`
 //!

@@ -1,9 +1,8 @@
 //! Features less their mean.
 //!
-//! Behind random class vectors the features of all classes turn to one direction within a hundred steps, and then
-//! differ by little: the softmax first has to spread them. Without their mean they have no such direction to turn
-//! to. In training it is the mean of the batch, as in batch normalisation, whose gradient counts; afterwards a
-//! running mean.
+//! With random class vectors the features of all classes turn to one direction within a hundred steps, and then differ
+//! by little: the softmax first has to spread them. Subtracting the mean removes this direction. In training this is
+//! the mean of the batch, with its gradient, as in batch normalisation; afterwards a running mean.
 
 /// Part of a step's mean in the running mean.
 const NEW: f64 = 0.01;
@@ -48,7 +47,7 @@ impl Centre {
         }
     }
 
-    /// The features of a batch without their own mean, by which the running mean moves.
+    /// The features of a batch without their own mean; moves the running mean by it.
     pub(crate) fn train(&mut self, features: &[f32]) -> Vec<f32> {
         let mean = mean(features, self.d);
         let part = if self.mean.is_empty() { 1.0 } else { NEW };
@@ -66,8 +65,8 @@ impl Centre {
         centred
     }
 
-    /// The gradient by features from that by `centred` ones: without its mean. Features that were all equal have none,
-    /// since no direction is left of them.
+    /// The gradient by features from that by `centred` ones: without its mean. Features that were all equal have
+    /// gradient 0, since no direction is left of them.
     pub(crate) fn gradient(&self, centred: &[f32], gradient: &mut [f32]) {
         let rows = gradient.chunks_exact_mut(self.d);
         for (gradient, centred) in rows.zip(centred.chunks_exact(self.d)) {
@@ -93,7 +92,7 @@ fn mean(rows: &[f32], d: usize) -> Vec<f64> {
     mean
 }
 
-/// Takes a mean off each row; nothing where there is none yet.
+/// Subtracts a mean from each row; does nothing if the mean is empty.
 fn take_off(rows: &mut [f32], mean: &[f64]) {
     for row in rows.chunks_exact_mut(mean.len().max(1)) {
         row.iter_mut()

@@ -26,15 +26,15 @@ pub(crate) struct ChosenHead {
     head: Head,
     options: HeadOptions,
     choice: Choice,
-    /// Whether the weights are those they began with at random: none is near another for a reason.
+    /// Whether the weights still have their random initial values, so that neighbours mean nothing.
     is_random: bool,
     selection: Selection,
     draws: Draws,
-    /// Where features are centred.
+    /// Present if features are centred.
     centre: Option<Centre>,
     /// Examples that were looked at before training: how many for their mean, and those for the means of their classes.
     observed: (u64, Option<Means>),
-    /// Rows that take part in this step, and how many classes each stands for; none where all do.
+    /// Rows that take part in this step, and how many classes each stands for; `None` if all do.
     active: Option<(Vec<u32>, Vec<f32>)>,
     /// The micro-batches that were scored since the last update.
     scored: Vec<Scored>,
@@ -56,7 +56,7 @@ enum Choice {
     },
 }
 
-/// The weights that a class begins with, whatever the rank: normal, of mean length 1.
+/// The initial weights of classes, on any rank: normal, of mean length 1.
 fn beginning(seed: u64, classes: std::ops::Range<u64>, d: usize) -> Vec<f32> {
     let mut weights = Vec::with_capacity((classes.end - classes.start) as usize * d);
     let deviation = 1.0 / (d as f64).sqrt();
@@ -124,7 +124,7 @@ impl ChosenHead {
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Scored), HeadError> {
         let began = Instant::now();
-        // Between ranks the time is that of waiting: what is added up is small.
+        // Between ranks this is waiting time: the sums are small.
         let sums = self.head.reduce(&mut scored, weight, factors, &self.comm)?;
         if self.comm.size() > 1 {
             self.waited_s += began.elapsed().as_secs_f64();
@@ -149,20 +149,20 @@ impl ChosenHead {
         self.scored.extend(all);
     }
 
-    /// What all ranks know alike, a row a rank: any number of ranks reads it, from the files of all or each from
-    /// its own.
+    /// Values that are equal on all ranks, a row a rank: any number of ranks can read them, from the files of all or
+    /// each from its own.
     fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock<'static> {
         let own = (self.comm.rank() as u64, self.comm.size() as u64);
         RowBlock::new(name, own, values.len(), values)
     }
 
-    /// The same; `None` of heads that were saved without.
+    /// The same; `None` for heads saved without them.
     fn read_of_rank(&self, name: &str, read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
         let rank = self.comm.rank() as u64;
         read(name, rank..rank + 1).or_else(|| read(name, 0..1))
     }
 
-    /// Features as the classes are compared with them, outside of training.
+    /// Features in the form compared with classes, outside of training.
     fn centred<'a>(&self, features: &'a [f32]) -> Cow<'a, [f32]> {
         match &self.centre {
             Some(centre) => Cow::Owned(centre.apply(features)),
@@ -422,7 +422,7 @@ impl ClassHead for ChosenHead {
                 graph: Some((neighbours, _)),
                 ..
             } => {
-                // Numbers of classes in two parts that single precision holds exactly.
+                // Class ids in two parts that are exact in single precision.
                 let ids = (0..rows.len()).flat_map(|row| neighbours.of(row));
                 let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
                 let parts: Vec<f32> = parts.collect();
@@ -460,7 +460,7 @@ impl ClassHead for ChosenHead {
         };
         let weights = read(WEIGHTS, own.clone()).ok_or_else(|| missing(WEIGHTS))?;
         let rows = ClassRows::new(own.start, d, of_width(weights, d, WEIGHTS)?);
-        // The rows of before are freed first, so that memory holds no more than in a step.
+        // The old rows are freed first, so that this takes no more memory than a step.
         self.replace(rows);
         if let Some(velocity) = read(VELOCITY, own.clone()) {
             let waited = read(WAITED, own.clone()).ok_or_else(|| missing(WAITED))?;
@@ -548,8 +548,8 @@ impl ClassHead for ChosenHead {
     }
 }
 
-/// The vectors of `classes` from the blocks that a head saved, moved as far as they have come; none of MACH, which
-/// has no vector of a class.
+/// The vectors of `classes` from the blocks that a head saved, moved by their pending momentum; `None` for MACH, which
+/// has no class vectors.
 pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec<f32>> {
     let mut weights = read(WEIGHTS, classes.clone())?;
     let waited = read(WAITED, classes.clone()).unwrap_or_default();
@@ -567,8 +567,8 @@ pub fn class_vectors(read: &mut ReadRows<'_>, classes: Range<u64>) -> Option<Vec
     Some(weights)
 }
 
-/// The mean that a head takes off its features, from the blocks that it saved; `None` where it takes none off. The heads
-/// of MACH have the same.
+/// The mean that a head subtracts from its features, from the blocks that it saved; `None` without one. The heads of
+/// MACH have the same.
 pub fn feature_mean(read: &mut ReadRows<'_>) -> Option<Vec<f32>> {
     read(MEAN, 0..1).or_else(|| read(&format!("0.{MEAN}"), 0..1))
 }
@@ -583,7 +583,7 @@ const LEAVES: &str = "leaves";
 const DRAWS: &str = "draws";
 const MEAN: &str = "mean";
 
-/// The `k` best of what is pushed; of equal scores the class with the smaller number.
+/// The `k` best of the pushed classes; of equal scores the class with the smaller id.
 #[derive(Clone, Debug)]
 pub(crate) struct Best {
     k: usize,
@@ -600,7 +600,7 @@ impl Best {
         }
     }
 
-    /// What scores below it is none of the best.
+    /// Scores below it are not among the best.
     #[inline]
     pub(crate) fn least(&self) -> f32 {
         self.least

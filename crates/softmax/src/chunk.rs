@@ -16,7 +16,7 @@ const EACH: usize = 32;
 
 /// Writes rows of length 1 to `unit` and one over the lengths they had to `inverse`.
 ///
-/// `row(i)` is the i-th row; as many as `inverse` has. With `is_cosine` false they are copied as they are.
+/// `row(i)` is the i-th row, for each entry of `inverse`. With `is_cosine` false they are copied as they are.
 pub(crate) fn unit_rows<'a>(
     row: impl Fn(usize) -> &'a [f32] + Sync,
     is_cosine: bool,
@@ -62,7 +62,7 @@ impl Kernel for MakeUnit<'_> {
     }
 }
 
-/// The gradient by a row from that by the row of length 1: what points along the row is taken off.
+/// The gradient by a row from that by the row of length 1: without the component along the row.
 pub(crate) struct Project<'a> {
     pub(crate) gradient: &'a mut [f32],
     pub(crate) unit: &'a [f32],

@@ -1,4 +1,4 @@
-//! What a trainer knows of a head over very many classes.
+//! The interface of a head over very many classes for a trainer.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -20,7 +20,7 @@ pub enum HeadKind {
     Full,
     /// The nearest classes of those of the batch, by an exact graph (Song et al., KDD 2020, Algorithm 1).
     Knn {
-        /// Nearest classes that the graph knows of each, itself among them.
+        /// Nearest classes of each in the graph, including itself.
         neighbours: usize,
         /// Part of the classes that take part.
         active: f64,
@@ -147,7 +147,7 @@ impl fmt::Display for HeadKind {
     }
 }
 
-/// What a head is made from.
+/// The options of a new head.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadOptions {
     /// How classes are chosen.
@@ -158,15 +158,14 @@ pub struct HeadOptions {
     pub classes: u64,
     /// Features of an example.
     pub d: usize,
-    /// Whether drawn classes stand for all that were not taken for themselves, so that the sum over the active classes
-    /// estimates that over all without bias.
+    /// Whether drawn classes stand for all classes outside the batch and its neighbours, so that the sum over the
+    /// active classes is an unbiased estimate of that over all.
     pub correct: bool,
-    /// Whether the mean is taken off the features first.
+    /// Whether the mean is subtracted from the features first.
     pub centre: bool,
-    /// Of the products of a step, and of those that neighbours are recalled by. Weights are f32, and so is what is
-    /// evaluated.
+    /// Of the products of a step, and of those that recall neighbours. Weights and evaluation are f32.
     pub precision: Precision,
-    /// Decides what the weights begin with, and what is drawn.
+    /// Seed of the initial weights and of draws.
     pub seed: u64,
     /// Bytes that may keep products between scoring and updating.
     pub scratch_bytes: usize,
@@ -235,20 +234,20 @@ impl<'a> RowBlock<'a> {
     }
 }
 
-/// Finds rows of a block by its name; none where there is no such block, or it ends before them.
+/// Finds rows of a block by its name; `None` if the block does not exist or ends before them.
 pub type ReadRows<'a> = dyn FnMut(&str, Range<u64>) -> Option<Vec<f32>> + 'a;
 
-/// What examples are looked at for before training.
+/// Statistics of examples before training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Observed {
-    /// The mean of all features, where it is taken off them.
+    /// The mean of all features, for heads that subtract it.
     Mean,
     /// The mean features of each class.
     Classes,
 }
 
-/// A head over very many classes, of which each rank has a part. All ranks call each function with the same features,
-/// labels and keys, except for those that say otherwise.
+/// A head over very many classes, divided over the ranks. All ranks call each function with the same features, labels
+/// and keys, unless it says otherwise.
 pub trait ClassHead: Send {
     /// Classes of all ranks.
     fn classes(&self) -> u64;
@@ -267,30 +266,29 @@ pub trait ClassHead: Send {
         labels: &[u64],
     ) -> Result<(), HeadError>;
 
-    /// Makes the mean features of length 1 of each class its weights. Returns how many classes have none, since no
-    /// example of them was [observed](ClassHead::observe) or those had no direction; they keep the weights that
-    /// they have.
+    /// Sets the weights of each class to its mean features of length 1. Returns how many classes have no mean, since no
+    /// example of them was [observed](ClassHead::observe) or those had no direction; they keep their weights.
     fn begin_at_means(&mut self) -> Result<u64, HeadError>;
 
-    /// What is taken off the features before they are compared with class vectors, if anything.
+    /// The mean subtracted from features before they are compared with class vectors, if any.
     fn mean(&self) -> Option<Vec<f32>>;
 
-    /// Renews what is made from the weights between epochs: graph or forest. Random weights have no neighbours in
-    /// epoch 0, in which the classes next to the batch's own are all drawn. `stop` is asked now and then.
+    /// Rebuilds the graph or forest from the weights between epochs. Random weights have no neighbours in epoch 0; all
+    /// classes other than the batch's own are then drawn. Calls `stop` now and then.
     ///
     /// Errors: [`HeadError::Interrupted`]; weights that are not finite; a lost rank.
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;
 
     /// Chooses the classes of a step, by the labels of all its micro-batches. Returns how many there are.
     ///
-    /// Errors: a label that is no class.
+    /// Errors: a label that is not a class.
     fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError>;
 
-    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks, and what each loss counts for,
-    /// `factors` \[batch\], where they are not all alike. Returns the sums of all ranks, whose loss is Σ factor · loss, and
-    /// this rank's part of the gradient of `weight` times it by the features, \[batch, d\]; keeps what the update needs.
+    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks, and the factor on each loss,
+    /// `factors` \[batch\], by default 1. Returns the sums of all ranks, with the loss Σ factor · loss, and this rank's
+    /// part of the gradient of `weight` times that by the features, \[batch, d\]; keeps the batch for the update.
     ///
-    /// Errors: features that are not finite; labels whose classes were not chosen.
+    /// Errors: features that are not finite; labels of classes that were not chosen.
     fn score(
         &mut self,
         features: &[f32],
@@ -299,8 +297,8 @@ pub trait ClassHead: Send {
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError>;
 
-    /// Makes one of the micro-batches that were scored since the last update count `factor` times as much in it as
-    /// it was scored with; `micro_batch` is its place among them.
+    /// Multiplies the weight of one of the micro-batches scored since the last update by `factor`; `micro_batch` is its
+    /// index among them.
     fn weigh(&mut self, micro_batch: usize, factor: f32);
 
     /// The sum of squares of the gradient of all ranks' weights by the micro-batches that were scored since the last
@@ -313,8 +311,8 @@ pub trait ClassHead: Send {
     /// Forgets those.
     fn forget(&mut self);
 
-    /// Moves classes that took no part in the last steps as far as their momentum has brought them. What looks at all
-    /// classes does so by itself; ends an epoch.
+    /// Moves classes that took no part in the last steps by their pending momentum. Call it at the end of an epoch;
+    /// functions over all classes call it themselves.
     fn settle(&mut self);
 
     /// Loss and hits over all classes, without training.
@@ -324,11 +322,11 @@ pub trait ClassHead: Send {
     /// MACH mean probabilities.
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError>;
 
-    /// This rank's rows: with `state` of all that a checkpoint keeps, otherwise of what evaluating needs, once the
-    /// head has [settled](ClassHead::settle).
+    /// This rank's rows: with `state` everything in a checkpoint, otherwise only the rows for evaluation, once the head
+    /// has [settled](ClassHead::settle).
     fn save(&self, state: bool) -> Vec<RowBlock<'_>>;
 
-    /// Takes this rank's rows of what a checkpoint kept, whatever the number of ranks was.
+    /// Loads this rank's rows from a checkpoint of any number of ranks.
     ///
     /// Errors: blocks that are missing.
     fn load(&mut self, read: &mut ReadRows<'_>) -> Result<(), HeadError>;

@@ -33,7 +33,7 @@ pub(crate) fn centres(rows: &[f32], d: usize, lists: usize, rng: &mut KeyedRng) 
         }
         for ((centre, sum), &count) in centres.chunks_exact_mut(d).zip(sums.chunks(d)).zip(&counts)
         {
-            // A list that nothing is nearest to keeps its centre.
+            // A list without rows keeps its centre.
             if count > 0 {
                 for (centre, sum) in centre.iter_mut().zip(sum) {
                     *centre = sum / count as f32;
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn centres_of_points_apart_are_the_points() {
         let points = [[0.0, 0.0f32], [10.0, 0.0], [0.0, 10.0]];
-        // As many as are learnt from.
+        // As many rows as are used for learning.
         let rows: Vec<f32> = (0..3 * LEARNT)
             .flat_map(|i| points[i % 3].map(|x| x + (i % 2) as f32))
             .collect();
         let found = centres(&rows, 2, 3, &mut KeyedRng::new(1));
-        // Rows that begin in the same cluster may leave another empty; with this seed none does.
+        // Rows that begin in the same cluster may leave another empty; with this seed that does not happen.
         let mut found: Vec<[f32; 2]> = found.as_chunks().0.to_vec();
         found.sort_by(|a, b| a.partial_cmp(b).unwrap());
         assert_eq!(found, [[0.5, 0.5], [0.5, 10.5], [10.5, 0.5]]);

@@ -7,7 +7,7 @@ use crate::class_head::{ClassHead, HeadKind, HeadOptions};
 use crate::error::HeadError;
 use crate::mach::Mach;
 
-/// Makes a head; all ranks begin with the same weights, however many they are.
+/// Makes a head; the initial weights do not depend on the number of ranks.
 ///
 /// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
 pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead>, HeadError> {

@@ -1,8 +1,8 @@
 //! Draws of classes in turn: one random order of all classes is used up before the next begins.
 //!
-//! Each class is drawn once a round, so that all rows are pushed equally often, which independent draws do only on
-//! average. No order is stored: in round r a class has the name `mix(key_r ^ class)`, cut to 53 bits, and a draw
-//! takes the classes whose names lie in the window behind the last draw's. Each rank finds its own of them.
+//! Each class is drawn once a round, so that all rows are pushed equally often; with independent draws this holds only
+//! on average. No order is stored: in round r a class has the name `mix(key_r ^ class)`, cut to 53 bits, and a draw
+//! takes the classes with names in the window after the last draw's. Each rank finds its own of them.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use pelton_key::mix;
 /// Names of a round.
 const NAMES: u64 = 1 << 53;
 
-/// Where the draws stand: a round, and the name at which the next window begins.
+/// The state of the draws: a round, and the first name of the next window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Draws {
     seed: u64,
@@ -49,14 +49,14 @@ impl Draws {
         window
     }
 
-    /// Round and name in parts that single precision holds exactly.
+    /// Round and name in parts that are exact in single precision.
     pub(crate) fn numbers(self) -> Vec<f32> {
         let words = [self.round, self.at].into_iter();
         let parts = words.flat_map(|word| (0..4).map(move |part| word >> (16 * part) & 0xffff));
         parts.map(|part| part as f32).collect()
     }
 
-    /// From those; `None` where they are not such numbers.
+    /// From those; `None` if the numbers are invalid.
     pub(crate) fn at_numbers(self, numbers: &[f32]) -> Option<Draws> {
         let is_part = |x: &f32| x.fract() == 0.0 && (0.0..65_536.0).contains(x);
         if numbers.len() != 8 || !numbers.iter().all(is_part) {
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn each_class_is_drawn_once_a_round() {
         let classes = 5000;
-        // Of a chance that divides a round into equal windows, and of one whose windows cross its end.
+        // With a chance that divides a round into equal windows, and with one that has windows across its end.
         for (chance, draws) in [(1.0 / 16.0, 16 * 3), (0.07, 100)] {
             let mut at = Draws::new(7);
             let mut drawn = vec![0u32; classes];
@@ -93,7 +93,7 @@ mod tests {
                 sizes.push(held.map(|class| drawn[class] += 1).count() as f64);
             }
             let rounds = (chance * f64::from(draws)) as u32;
-            // A class that lies in both rounds of one window counts once.
+            // A class in both rounds of one window counts once.
             let least = drawn.iter().min().unwrap();
             let most = drawn.iter().max().unwrap();
             assert!(

@@ -1,4 +1,4 @@
-//! What cannot be done, and what to do instead.
+//! Errors of heads, and their remedies.
 
 use pelton_comm::CommError;
 
@@ -34,7 +34,7 @@ pub enum HeadError {
     /// A label names no class.
     #[error("example {example} of the batch has label {label}, but there are {classes} classes")]
     Label {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
         /// Its label.
         label: u64,
@@ -46,20 +46,20 @@ pub enum HeadError {
         "class {label} of example {example} is not in the active set; an active set holds the classes of its batch"
     )]
     Inactive {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
         /// Its label.
         label: u64,
     },
-    /// Features or logits that are no numbers, or too large for f32.
+    /// Features or logits that are NaN, or too large for f32.
     #[error(
         "the features or the logits of example {example} of the batch are not finite; lower the learning rate"
     )]
     NotFinite {
-        /// Place in the batch.
+        /// Index in the batch.
         example: usize,
     },
-    /// Weights that are no numbers, or too large for f32.
+    /// Weights that are NaN, or too large for f32.
     #[error(
         "the weights of class {class} of the head are not a number or too large; lower the learning rate"
     )]

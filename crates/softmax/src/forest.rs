@@ -1,10 +1,10 @@
-//! Random trees over class vectors, for selective softmax (Zhang et al., 2018): classes of one leaf are taken for
+//! Random trees over class vectors, for selective softmax (Zhang et al., 2018): classes of one leaf count as
 //! neighbours.
 //!
-//! A tree is a few random planes, each through the mean of the classes; which sides of them a class lies on is its leaf.
-//! Differs from the paper: planes belong to a level, not to a node, so that all ranks agree on leaves by sharing one
-//! mean; and leaves are found for the classes of the labels, not for the features. Nearby classes on two sides of a
-//! plane are missed, which several trees make rarer.
+//! A tree is a few random planes, each through the mean of the classes; the sides that a class is on determine its
+//! leaf. Differs from the paper: planes belong to a level, not to a node, so that all ranks agree on leaves by sharing
+//! one mean; and leaves are found for the classes of the labels, not for the features. Nearby classes on two sides of a
+//! plane are missed; several trees make this rarer.
 
 use pelton_comm::{Comm, CommError, Reduction};
 use pelton_kernels::{Matrix, Precision, gemm};

@@ -11,12 +11,11 @@ use crate::neighbours::Neighbours;
 
 const TAG: u16 = 8;
 
-/// Of every class of all ranks, those of its neighbours that are this rank's. Between ranks the whole graph is divided
-/// without overlap.
+/// For every class of all ranks, its neighbours on this rank. Between ranks the whole graph is divided without overlap.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Graph {
     classes: Range<u64>,
-    /// Where the neighbours of each class begin, and where the last end.
+    /// Start of the neighbours of each class, then the end of the last.
     starts: Vec<u64>,
     near: Vec<Near>,
 }
@@ -34,9 +33,9 @@ struct Near {
 pub struct Budget {
     /// Those of the batch and their neighbours.
     pub near: u64,
-    /// All; what the others leave is drawn.
+    /// All; the remainder is drawn.
     pub all: u64,
-    /// Whether drawn classes stand for all that were not taken for themselves.
+    /// Whether drawn classes stand for all classes outside the batch and its neighbours.
     pub corrected: bool,
 }
 
@@ -47,19 +46,19 @@ pub struct Selection {
     own: Range<u64>,
     /// Rows, ascending.
     rows: Vec<u32>,
-    /// The least place at which a row was found in this step, over all labels; `u16::MAX` where it was not.
+    /// The least position of a row among the neighbours of any label in this step; `u16::MAX` if it was not found.
     places: Vec<u16>,
     /// How many classes each row stands for.
     counts: Vec<f32>,
 }
 
-/// What was selected.
+/// The selected classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Chosen<'a> {
     /// Rows of this rank, ascending.
     pub rows: &'a [u32],
-    /// How many classes each stands for: the drawn ones together for all that were not taken for themselves, where the
-    /// budget says so; 1 otherwise.
+    /// How many classes each stands for: the drawn ones together for all classes outside the batch and its neighbours,
+    /// if the budget is corrected; 1 otherwise.
     pub counts: &'a [f32],
     /// Classes of all ranks that take part.
     pub active: u64,
@@ -118,9 +117,9 @@ impl Graph {
         self.starts.len() as u64 - 1
     }
 
-    /// The active classes of a batch (Algorithm 1): the neighbours of its labels, those of the lowest places first,
-    /// as many as fit into the budget, of the last place some by `key`; what is left of it is drawn
-    /// from the others, in turn. What is selected does not depend on the number of ranks.
+    /// The active classes of a batch (Algorithm 1): the neighbours of its labels, nearest first, as many as fit into
+    /// the budget, with ties at the end broken by `key`; the rest of the budget is drawn from the others, in turn. The
+    /// selection does not depend on the number of ranks.
     ///
     /// The classes of the labels themselves are always active, also beyond the budget.
     pub fn select<'a>(
@@ -151,7 +150,7 @@ impl Selection {
         self.rows.clear();
     }
 
-    /// Adds a row at a place, 0 for a class of the batch itself.
+    /// Adds a row at a position among neighbours, 0 for a class of the batch itself.
     pub(crate) fn add_row(&mut self, row: u32, place: u16) {
         let old = &mut self.places[row as usize];
         if *old == u16::MAX {
@@ -160,14 +159,14 @@ impl Selection {
         *old = place.min(*old);
     }
 
-    /// Adds a class where it is this rank's.
+    /// Adds a class if it is this rank's.
     pub(crate) fn add(&mut self, class: u64, place: u16) {
         if self.own.contains(&class) {
             self.add_row((class - self.own.start) as u32, place);
         }
     }
 
-    /// What was added, place by place as long as there is room, and more classes drawn in turn; see
+    /// The added rows, position by position as long as there is room, and more classes drawn in turn; see
     /// [`Graph::select`]. All ranks call it.
     pub(crate) fn choose(
         &mut self,
@@ -199,7 +198,7 @@ impl Selection {
         });
         let last = whole.count() as u16;
         let name = |row: u32| mix(key ^ (own.start + u64::from(row)));
-        // Of the next place those whose names come first, in so far as there is room.
+        // Of the next position those with the lowest names, as far as there is room.
         let mut next: Vec<u64> = rows
             .iter()
             .filter(|&&row| places[row as usize] == last + 1)

@@ -2,10 +2,9 @@
 //!
 //! With unit vectors x̂ and ŵ, z = scale·x̂·ŵ (the right class's with its margin) and p = softmax of z over the active
 //! classes of all ranks, the loss of an example is −log p_y, and its gradient by z is p − \[c = y\]. A class that
-//! stands for n counts n times in the sum, which is a logit of z + log n. Scoring takes 4·B·|A|·d
-//! operations: products, and the gradient of the features from exponentials that are not yet divided by their
-//! sum. Updating takes 2·B·|A|·d more, or 4 where the products do not fit into the scratch memory and
-//! are computed again.
+//! stands for n counts n times in the sum, which is a logit of z + log n. Scoring takes 4·B·|A|·d operations: products,
+//! and the gradient of the features from exponentials that are not yet divided by their sum. Updating takes 2·B·|A|·d
+//! more, or 4 if the products do not fit into the scratch memory and must be recomputed.
 
 use std::ops::Range;
 
@@ -28,17 +27,17 @@ const CHUNK: usize = 1024;
 pub enum Active<'a> {
     /// All.
     All,
-    /// These rows of this rank, ascending, and how many classes each stands for in the sums; among those of all
-    /// ranks are the batch's own classes, which stand for themselves.
+    /// These rows of this rank, ascending, and how many classes each stands for in the sums; the rows of all ranks
+    /// include the batch's own classes, which stand for themselves.
     Rows(&'a [u32], &'a [f32]),
 }
 
-/// What a batch has come to, over all ranks.
+/// The results of a batch, over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sums {
     /// Sum of the losses of all examples, margins included.
     pub loss: f64,
-    /// Examples whose own class has the only largest logit of the active ones, without margin.
+    /// Examples with the own class as the only largest logit of the active ones, without margin.
     pub correct: usize,
 }
 
@@ -55,16 +54,16 @@ pub struct Head {
 /// A batch that was scored on this rank.
 pub struct Scored {
     batch: usize,
-    /// Rows that take part, and what each counts for; none where all do.
+    /// Rows that take part, and how many classes each stands for; `None` if all do.
     active: Option<(Vec<u32>, Vec<f32>)>,
     /// Features of length 1 \[batch, d\], and one over the lengths they had.
     unit: Vec<f32>,
     inverse: Vec<f32>,
-    /// Place among the active rows, and example: of the examples whose class is here, in the order of the places.
+    /// Index among the active rows, and example, of the examples with a class on this rank, sorted.
     targets: Vec<(usize, usize)>,
     /// The same of the right class: its logit with margin and without, and the slope of the margin.
     right: Vec<Right>,
-    /// What is taken off each logit, by example.
+    /// Subtracted from each logit, by example.
     shift: Vec<f32>,
     /// Σ e^(z − shift) over the other classes, by example.
     total: Vec<f64>,
@@ -72,11 +71,11 @@ pub struct Scored {
     best: Vec<f32>,
     /// Share of all other classes together, by example: of a sure example far smaller than the roundings of 1.
     wrong: Vec<f32>,
-    /// What its loss counts for, by example.
+    /// Weight of the loss, by example.
     weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it.
     gradient: Vec<f32>,
-    /// Products of all active classes, \[n, batch\] of each chunk, or none.
+    /// Products of all active classes, \[n, batch\] of each chunk, or empty.
     products: Vec<Vec<f32>>,
 }
 
@@ -102,9 +101,9 @@ struct Scratch {
 }
 
 impl Head {
-    /// A head over `classes` classes, of which `rows` are this rank's. Products of a step have operands of this
-    /// precision; all else is f32. `scratch` bytes may keep products between scoring and updating; a chunk of 1024
-    /// classes comes on top.
+    /// A head over `classes` classes, with `rows` on this rank. Products of a step have operands of this precision;
+    /// everything else is f32. `scratch` bytes may keep products between scoring and updating; a chunk of 1024 classes
+    /// comes on top.
     pub fn new(
         rows: ClassRows,
         logits: Logits,
@@ -126,14 +125,14 @@ impl Head {
         &self.rows
     }
 
-    /// Takes the weights out, of which none are left.
+    /// Takes all weights out.
     pub(crate) fn take_rows(&mut self) -> ClassRows {
         let none = ClassRows::new(self.rows.classes().start, self.rows.d(), Vec::new());
         std::mem::replace(&mut self.rows, none)
     }
 
-    /// Moves the rows of a step, which have waited, as far as they have come; all where none are given. Comes before
-    /// scoring.
+    /// Moves the rows of a step by the momentum of the steps that they waited; all rows for `Active::All`. Call it
+    /// before scoring.
     pub fn wake(&mut self, active: Active<'_>) {
         match active {
             Active::All => self.rows.settle(),
@@ -144,7 +143,7 @@ impl Head {
     /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank. Rows that take part are
     /// [awake](Head::wake).
     ///
-    /// Errors: a label that is no class, features that are not finite.
+    /// Errors: a label that is not a class, features that are not finite.
     pub fn score(
         &self,
         features: &[f32],
@@ -203,8 +202,8 @@ impl Head {
         Ok(scored)
     }
 
-    /// Products of examples and all classes of this rank, of length 1 where the logits are cosines: gives rows and
-    /// [rows, batch] to `visit`, chunk by chunk.
+    /// Products of examples and all classes of this rank, of length 1 if the logits are cosines: gives rows and [rows,
+    /// batch] to `visit`, chunk by chunk.
     ///
     /// Errors: features that are not finite.
     pub fn products(
@@ -232,7 +231,7 @@ impl Head {
         Ok(())
     }
 
-    /// Errors: what is not a class or not a number.
+    /// Errors: labels that are not classes, features that are not finite.
     pub(crate) fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
         let rows = features.chunks_exact(self.rows.d());
         for (example, (x, &label)) in rows.zip(labels).enumerate() {
@@ -251,7 +250,7 @@ impl Head {
         Ok(())
     }
 
-    /// Places of this rank's classes of the batch.
+    /// Row indices of this rank's classes of the batch, with their examples.
     fn targets(
         &self,
         labels: &[u64],
@@ -279,7 +278,7 @@ impl Head {
         active.map_or(self.rows.len(), |(rows, _)| rows.len())
     }
 
-    /// Rows of length 1 of the classes at these places.
+    /// Rows of length 1 of the classes at these indices.
     fn gather(&self, scored: &Scored, places: Range<usize>, scratch: &mut Scratch) {
         scratch.unit.resize(places.len() * self.rows.d(), 0.0);
         scratch.inverse.resize(places.len(), 0.0);
@@ -340,9 +339,9 @@ impl Head {
         );
     }
 
-    /// Adds up the sums of all ranks. From here on each loss counts for `weight` times its factor among `factors`, where there
-    /// are any, and [`Scored::gradient`] is this rank's part of the gradient of their sum by the features. The sum of losses
-    /// that is returned has the factors and not the weight.
+    /// Adds up the sums of all ranks. From here on each loss has the weight `weight` times its factor in `factors`, if
+    /// given, and [`Scored::gradient`] is this rank's part of the gradient of their sum by the features. The returned
+    /// sum of losses includes the factors but not the weight.
     ///
     /// Errors: a loss that is not a number, the same on all ranks; a lost rank.
     pub fn reduce(
@@ -369,7 +368,7 @@ impl Head {
         for i in 0..batch {
             let shift = f64::from(scored.shift[i]);
             let (others, right, plain) = (sums[i], sums[batch + i], sums[2 * batch + i]);
-            // Infinite where the right class is far above the others, or the only one.
+            // Infinite if the right class is far above the others, or the only one.
             let own = (right - shift).exp();
             let loss = if right > shift {
                 (others / own).ln_1p()
@@ -630,12 +629,12 @@ impl Scored {
         }
     }
 
-    /// Exponentials relative to the largest logits so far: relative to any other number, such as the largest that
-    /// can be, all of them may be 0 in f32.
+    /// Exponentials relative to the largest logits so far: relative to another number, such as the largest possible
+    /// logit, all of them may be 0 in f32.
     fn shift_to_best(&mut self) {
         let d = self.unit.len() / self.batch.max(1);
         for (i, &new) in self.best.iter().enumerate() {
-            // No other class: a shift from which −∞ can be taken.
+            // Without another class: a finite shift, to subtract −∞ safely.
             let new = new.max(f32::MIN);
             let old = std::mem::replace(&mut self.shift[i], new);
             if old < new {

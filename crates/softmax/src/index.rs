@@ -1,9 +1,9 @@
 //! The nearest classes of a query, without looking at all of them.
 //!
 //! An inverted file (Jégou et al., "Product quantization for nearest neighbor search", 2011, section 4, without the
-//! quantisation): k-means puts the class vectors into lists, and a query looks at the lists whose centres score
-//! highest. Scores are exact products in single precision, so only whole lists can be missed. How many lists a
-//! query looks at is chosen when the index is built: as few as find the best class of [`RECALL`] of sample queries.
+//! quantisation): k-means divides the class vectors into lists, and a query looks at the lists with the highest scores
+//! of their centres. Scores are exact products in single precision, so only whole lists can be missed. Building the
+//! index chooses how many lists a query looks at: as few as find the best class of [`RECALL`] of sample queries.
 //!
 //! A graph of neighbours (HNSW) would look at fewer vectors, one after the other and each somewhere else in memory,
 //! takes about ten times as long to build, and as a library brings a C++ compiler into the build. Lists are read from
@@ -24,19 +24,19 @@ use crate::chunk;
 use crate::clusters::{assign, centres};
 use crate::logits::Logits;
 
-/// Share of the sample queries whose best class must be found, and what must be found of other queries.
+/// Share of the best classes that must be found, for the sample queries and for other queries.
 const RECALL: f64 = 0.995;
 const BAR: f64 = 0.99;
-/// A search that would look at more than one list in so many looks at all: products of matrices with whole blocks are
-/// several times as fast as those of a query with scattered lists.
+/// A search that would look at more than one list in `MOST_SHARE` looks at all: products of matrices with whole blocks
+/// are several times as fast as those of a query with scattered lists.
 const MOST_SHARE: usize = 4;
 /// Lists over the square root of the classes.
 const PER_ROOT: f64 = 2.0;
-/// Queries of a sample, of which half choose the number of lists and half measure it.
+/// Queries of a sample: half choose the number of lists and half measure it.
 const SAMPLE: usize = 2048;
 /// Class vectors that one task multiplies.
 const TALL: usize = 256;
-/// From so many queries on, products of matrices are faster than products of vectors.
+/// From this many queries on, products of matrices are faster than products of vectors.
 const MANY: usize = 4;
 
 /// A number of a class vector.
@@ -44,7 +44,7 @@ pub trait Number: Copy + Send + Sync + 'static {
     /// The same in single precision.
     fn wide(self) -> f32;
 
-    /// All of these in single precision, in `scratch` where they are not.
+    /// All of these in single precision; converts into `scratch` if necessary.
     fn all_wide<'a>(numbers: &'a [Self], scratch: &'a mut Vec<f32>) -> &'a [f32];
 }
 
@@ -63,17 +63,17 @@ impl Number for f32 {
 pub struct ClassIndex<T = f32> {
     pub(crate) d: usize,
     pub(crate) logits: Logits,
-    /// List after list; of length 1 where logits are cosines.
+    /// List after list; of length 1 if logits are cosines.
     pub(crate) rows: Vec<T>,
     /// Length of the longest row of a rounded index.
     pub(crate) longest: f32,
-    /// Is taken off each query first; empty for nothing.
+    /// Subtracted from each query first; may be empty.
     pub(crate) mean: Vec<f32>,
     /// The class of each row.
     pub(crate) ids: Vec<u32>,
-    /// Where each list begins, and the end.
+    /// Start of each list, then the end.
     pub(crate) starts: Vec<u64>,
-    /// Means of the lists; none where there is one list.
+    /// Means of the lists; empty with a single list.
     pub(crate) centres: Vec<f32>,
     pub(crate) probes: usize,
     pub(crate) recall: f64,
@@ -82,7 +82,7 @@ pub struct ClassIndex<T = f32> {
 impl ClassIndex {
     /// Of the class vectors `weights` \[classes, d\], without lists: every search looks at all.
     ///
-    /// Panics where they are not whole rows, or 2³² or more.
+    /// Panics unless they are whole rows, fewer than 2³².
     pub fn exact(weights: &[f32], d: usize, logits: Logits) -> ClassIndex {
         ClassIndex {
             logits,
@@ -92,7 +92,7 @@ impl ClassIndex {
 
     /// Of rows \[any, d\] that are compared by products, as they are; every search looks at all.
     ///
-    /// Panics where they are not whole rows, or 2³² or more.
+    /// Panics unless they are whole rows, fewer than 2³².
     pub fn of_rows(rows: Vec<f32>, d: usize) -> ClassIndex {
         assert!(d > 0 && rows.len().is_multiple_of(d), "whole rows");
         let classes = u32::try_from(rows.len() / d).expect("fewer than 2^32 classes");
@@ -110,8 +110,8 @@ impl ClassIndex {
         }
     }
 
-    /// The same with lists. How many of them a search looks at is learnt from `queries` \[any, d\]; where there are
-    /// none, from class vectors with as much noise as leaves a cosine of 0.55 to 0.9 to their class.
+    /// The same with lists. `queries` \[any, d\] determine how many of them a search looks at; without queries, class
+    /// vectors with noise do, at a cosine of 0.55 to 0.9 to their class.
     ///
     /// Deterministic in `seed`.
     pub fn build(
@@ -138,7 +138,7 @@ impl ClassIndex {
         index
     }
 
-    /// The rows, list after list: as given where there is one list.
+    /// The rows, list after list: as given with a single list.
     pub fn rows(&self) -> &[f32] {
         &self.rows
     }
@@ -241,7 +241,7 @@ impl<T: Number> ClassIndex<T> {
         self.ids.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no classes.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
     }
@@ -266,18 +266,18 @@ impl<T: Number> ClassIndex<T> {
         self.probes
     }
 
-    /// Share of sample queries, other than those the number of lists was chosen by, whose best class a search finds.
+    /// Recall of the best class on sample queries other than those that chose the number of lists, 0 to 1.
     pub fn recall(&self) -> f64 {
         self.recall
     }
 
-    /// Bytes next to the class vectors.
+    /// Bytes in addition to the class vectors.
     pub fn extra_bytes(&self) -> u64 {
         (4 * self.ids.len() + 8 * self.starts.len() + 4 * self.centres.len()) as u64
     }
 
     /// The `k` best classes of each of the queries \[any, d\] with their cosines or products, the best first; equally
-    /// good ones by their numbers. All classes where there are no more.
+    /// good ones by their ids. All classes if there are at most `k`.
     pub fn search(&self, queries: &[f32], k: usize) -> Vec<Vec<(u64, f32)>> {
         let queries = compared(queries, self.d, &self.mean, self.logits);
         self.search_lists(&queries, k, self.probes)
@@ -289,7 +289,7 @@ impl<T: Number> ClassIndex<T> {
         self.search_lists(&queries, k, self.lists())
     }
 
-    /// Of queries as they are compared.
+    /// Searches prepared queries.
     pub(crate) fn search_lists(
         &self,
         queries: &[f32],
@@ -319,7 +319,7 @@ impl<T: Number> ClassIndex<T> {
         best(&self.rows, self.d, queries, k, &class)
     }
 
-    /// The best of the classes in these lists; of all where the lists have too few.
+    /// The best of the classes in these lists; of all classes if the lists have too few.
     fn look_at(&self, query: &[f32], lists: Best, k: usize) -> Best {
         let level = Simd::current();
         let search = |mut best: Best, &(list, _): &(u64, f32)| {
@@ -349,8 +349,8 @@ impl<T: Number> ClassIndex<T> {
     }
 }
 
-/// Features \[any, d\] as a head compares them with its rows: without `mean`, which may be empty, and of length 1
-/// where logits are cosines.
+/// Features \[any, d\] in the form that a head compares with its rows: without `mean`, which may be empty, and of
+/// length 1 if logits are cosines.
 pub fn compared(features: &[f32], d: usize, mean: &[f32], logits: Logits) -> Vec<f32> {
     let mut features = features.to_vec();
     if !mean.is_empty() {
@@ -366,7 +366,7 @@ pub(crate) fn length(row: &[f32]) -> f32 {
     product(row, row).sqrt()
 }
 
-/// Rows of length 1 where logits are cosines, otherwise as they are.
+/// Rows of length 1 if logits are cosines, otherwise unchanged.
 pub(crate) fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
     let mut unit = vec![0.0; rows.len()];
     let mut inverse = vec![0.0; rows.len() / d];
@@ -375,7 +375,7 @@ pub(crate) fn unit(rows: &[f32], d: usize, logits: Logits) -> Vec<f32> {
     unit
 }
 
-/// The `k` best rows of each query, under the numbers that `number` gives to rows.
+/// The `k` best rows of each query, with the ids that `number` gives to rows.
 fn best<T: Number>(
     rows: &[T],
     d: usize,
@@ -426,7 +426,7 @@ fn best<T: Number>(
     found.reduce(|| empty().0, merge)
 }
 
-/// Keeps what is best of products \[rows, queries\].
+/// Keeps the best of products \[rows, queries\].
 fn keep(products: &[f32], best: &mut [Best], number: impl Fn(u32) -> u64) {
     let level = Simd::current();
     let count = best.len();
@@ -661,7 +661,7 @@ pub(crate) mod tests {
             assert_eq!(found[0].len(), classes);
             assert_eq!(found[0][0].0, 0);
         }
-        // All alike: the first of them, and more than a list has.
+        // All equal: the first of them, and more than a list has.
         let index = ClassIndex::build(&[0.5; 4000], 4, COSINE, &[], 0);
         let found = index.search(&[1.0; 4], 1000);
         assert_eq!(found[0].len(), 1000);

@@ -1,15 +1,15 @@
-//! Softmax over very many classes: class weights divided over ranks, logits never held for the whole of batch ×
+//! Softmax over very many classes: class weights divided over ranks, logits never stored for the whole of batch ×
 //! classes (Song et al., KDD 2020, section 3; Algorithm 1).
 //!
-//! [`ClassRows`] are the weights of one rank's classes with what their updates remember. A [`Head`] scores a batch
-//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Head::reduce`]), and
-//! the weights take their step ([`Head::update`]). The gradient of the features is known before the weights
-//! change, so that it can travel meanwhile.
+//! [`ClassRows`] are the weights of one rank's classes with the state of their updates. A [`Head`] scores a batch
+//! against all of them or against an active set ([`Head::score`]), ranks add up their sums ([`Head::reduce`]), and the
+//! weights take their step ([`Head::update`]). The gradient of the features is known before the weights change, so that
+//! it can be sent meanwhile.
 //!
-//! A [`ClassHead`] is what a trainer uses: it chooses the classes of a step ([`HeadKind`]) and does all of that.
+//! A trainer uses a [`ClassHead`]: it chooses the classes of a step ([`HeadKind`]) and does all of the above.
 //!
-//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is what a rank keeps of them and selects
-//! active classes by (KNN softmax).
+//! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is a rank's part of them, and selects active
+//! classes (KNN softmax).
 //!
 //! A [`ClassIndex`] finds the nearest classes of a query afterwards.
 //!

@@ -1,4 +1,4 @@
-//! What a logit is.
+//! The definition of a logit.
 
 use std::f32::consts::FRAC_PI_2;
 use std::f64::consts::PI;
@@ -21,21 +21,21 @@ pub enum Logits {
     Cosine {
         /// Above 0; the larger, the sharper the softmax.
         scale: f32,
-        /// What the right class is asked for beyond the others.
+        /// The margin of the right class over the others.
         margin: Margin,
     },
 }
 
-/// cos(m₁·θ + m₂) − m₃ in place of the cosine of the right class during training: the combined margin of insightface
+/// cos(m₁·θ + m₂) − m₃ instead of the cosine of the right class during training: the combined margin of insightface
 /// (`loss_m1` to `loss_m3` in recognition/arcface_mxnet/train.py). CosFace (arXiv 1801.09414, equation 4) has m₃ alone,
-/// ArcFace (arXiv 1801.07698, equation 3) m₂ alone; `CombinedMarginLoss` in recognition/arcface_torch/losses.py is one or the
-/// other.
+/// ArcFace (arXiv 1801.07698, equation 3) m₂ alone; `CombinedMarginLoss` in recognition/arcface_torch/losses.py is one
+/// or the other.
 ///
-/// Where m₁·θ + m₂ passes π, at the angle θ₀, a cosine would rise again. It becomes the line cos θ − (π − θ₀)·sin θ₀ − m₃:
-/// with m₁ = 1 that of ArcFace, cos θ − m₂·sin m₂.
+/// When m₁·θ + m₂ passes π, at the angle θ₀, a cosine would rise again. From there it is the line cos θ − (π − θ₀)·sin
+/// θ₀ − m₃: with m₁ = 1 that of ArcFace, cos θ − m₂·sin m₂.
 ///
-/// Differs from insightface: there the cosine rises beyond π, and in arcface_torch the gradient leaves the slope of the margin
-/// out. The slope here is the derivative.
+/// Differs from insightface: there the cosine rises beyond π, and in arcface_torch the gradient leaves the slope of the
+/// margin out. The slope here is the derivative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Margin {
     /// m₁, above 0.
@@ -47,7 +47,7 @@ pub struct Margin {
 }
 
 impl Margin {
-    /// None: cos θ.
+    /// No margin: cos θ.
     pub const NONE: Margin = Margin {
         factor: 1.0,
         angle: 0.0,
@@ -70,7 +70,7 @@ impl Margin {
         }
     }
 
-    /// What the cosine `z` becomes, and the derivative by it.
+    /// The value for the cosine `z`, and its derivative by `z`.
     fn of(self, z: f64) -> (f64, f64) {
         let [m1, m2, m3] = [self.factor, self.angle, self.cosine].map(f64::from);
         // Roundings bring a cosine above 1.
@@ -106,7 +106,7 @@ impl Logits {
         matches!(self, Logits::Cosine { .. })
     }
 
-    /// The right class's value in place of `z`, and its derivative by `z`.
+    /// The right class's value instead of `z`, and its derivative by `z`.
     pub(crate) fn of_target(self, z: f32) -> (f32, f32) {
         match self {
             Logits::Cosine { margin, .. } if margin != Margin::NONE => {
@@ -292,7 +292,7 @@ mod tests {
                     let expected = theta.cos() - m2 * m2.sin() - m3;
                     assert!((value - expected).abs() < 1e-12, "{text} {theta}");
                 }
-                // The farther, the less; where the line begins, it may be a little above.
+                // It falls with the angle; at the start of the line, it may be a little above.
                 assert!(value < before + 0.05, "{text} {theta}");
                 before = value;
                 let turn = (PI - m2) / m1;

@@ -1,8 +1,8 @@
 //! Several small softmaxes over hashed classes (MACH: Medini et al., 2019): memory that grows with the logarithm of
 //! the classes, for some accuracy.
 //!
-//! Every repetition hashes all classes into the same number of buckets and is a full softmax over them. A class is as
-//! likely as the mean of its buckets says. Differs from the paper: the repetitions share one feature net.
+//! Every repetition hashes all classes into the same number of buckets and is a full softmax over them. The probability
+//! of a class is the mean of its buckets'. Differs from the paper: the repetitions share one feature net.
 
 use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;

@@ -7,7 +7,7 @@ use pelton_kernels::sums::dot;
 
 use crate::error::HeadError;
 
-/// Sums over examples, whose rows are the features of all ranks.
+/// Sums over the examples of all ranks.
 #[derive(Clone, Debug)]
 pub struct Means {
     /// Classes of this rank.
@@ -29,7 +29,7 @@ impl Means {
         }
     }
 
-    /// Adds examples. What has no direction is left out.
+    /// Adds examples, except those without a direction.
     pub fn add(&mut self, features: &[f32], labels: &[u64]) {
         let d = features.len() / labels.len().max(1);
         for (x, label) in features.chunks_exact(d.max(1)).zip(labels) {
@@ -46,8 +46,8 @@ impl Means {
         }
     }
 
-    /// Writes the means over the weights of their classes, and returns how many classes of all ranks have none, which
-    /// keep theirs. All ranks call it.
+    /// Writes the means over the weights of their classes, and returns how many classes of all ranks have none and so
+    /// keep their weights. All ranks call it.
     pub fn write(self, weights: &mut [f32], comm: &Comm) -> Result<u64, HeadError> {
         let d = self.sums.len() / self.counts.len().max(1);
         let mut missing = [0u64];

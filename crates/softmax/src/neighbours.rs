@@ -2,14 +2,14 @@
 //! Figure 3b).
 //!
 //! The rows of each rank travel from rank to rank; each multiplies its own rows with those that have arrived, block by
-//! block, and keeps the best of each row; never are all products held. Within a rank each product counts for
-//! both of its rows, which takes half of the operations: N²·d for N classes on one rank.
+//! block, and keeps the best of each row; it never stores all products. Within a rank each product counts for both of
+//! its rows, which takes half of the operations: N²·d for N classes on one rank.
 //!
 //! In bf16 the products recall candidates, and those in f32 decide. Rounding moves the product of two rows of length 1
-//! by at most E, which the lengths of what is rounded off them bound. The K nearest so far have at least the product t
-//! of the K-th less E; what has less than t − 2E in bf16 has less than that, and is dropped. All others are kept
-//! and ranked by their products in f32, which are those of a graph in f32 to the bit, so that the lists are equal, too.
-//! Where rows are so near each other that most products would be candidates, the rest of the products is f32.
+//! by at most E, bounded by the lengths of their rounding errors. The K nearest so far have at least the product t of
+//! the K-th less E; a class with less than t − 2E in bf16 has less than that, and is dropped. All others are kept and
+//! ranked by their products in f32, equal to the bit to those of a graph in f32, so that the lists are equal, too. If
+//! rows are so near each other that most products would be candidates, the rest of the products is f32.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -41,8 +41,7 @@ pub struct Neighbours {
 
 impl Neighbours {
     /// Finds the `k` nearest of each class among those of all ranks. Equally near classes are in the order of their
-    /// numbers. Fewer than `k` are found where there are no more classes. Those that are found are the same in every
-    /// precision of the products.
+    /// ids. With fewer than `k` classes it finds all. The result is the same in every precision of the products.
     ///
     /// Errors: weights that are not finite; a lost rank.
     pub fn find(
@@ -54,8 +53,8 @@ impl Neighbours {
         Neighbours::find_until(rows, k, precision, comm, &|| false)
     }
 
-    /// The same, unless `stop` says on any rank that it is no longer wanted; it is asked between the parts of the ring
-    /// and, alone, between blocks.
+    /// The same, unless `stop` returns true on any rank; it is called between the parts of the ring, for all ranks, and
+    /// by each rank alone between blocks.
     pub fn find_until(
         rows: &ClassRows,
         k: usize,
@@ -111,7 +110,7 @@ impl Neighbours {
         })
     }
 
-    /// Lists of `k` that name nobody but the class itself, `k` times.
+    /// Lists that contain only the class itself, `k` times.
     pub(crate) fn themselves(classes: Range<u64>, k: usize) -> Neighbours {
         let ids = classes.clone().flat_map(|id| vec![id as u32; k]).collect();
         Neighbours { k, classes, ids }
@@ -128,12 +127,12 @@ impl Neighbours {
         self.k
     }
 
-    /// The classes whose neighbours these are.
+    /// The classes of these lists of neighbours.
     pub fn classes(&self) -> Range<u64> {
         self.classes.clone()
     }
 
-    /// Neighbours of the class in this place, the nearest first.
+    /// Neighbours of the class at this index, the nearest first.
     pub fn of(&self, place: usize) -> &[u32] {
         &self.ids[place * self.k..][..self.k]
     }
@@ -145,7 +144,7 @@ struct List {
     k: usize,
     /// No order; more than `k` at times, and as long as they are not ranked in f32.
     best: Vec<(f32, u32)>,
-    /// Products below it are none of the best.
+    /// Products below it are not among the best.
     least: f32,
 }
 
@@ -163,7 +162,7 @@ impl List {
         }
     }
 
-    /// Keeps the best, and what is at most `slack` below the last of them.
+    /// Keeps the best, and products at most `slack` below the last of them.
     fn cut(&mut self, slack: f32) {
         if self.k > 0 && self.best.len() >= self.k {
             let (_, last, _) = self.best.select_nth_unstable_by(self.k - 1, nearer);
@@ -212,7 +211,7 @@ impl Block {
         self.unit.len() / self.d
     }
 
-    /// Places of rows that share a lock.
+    /// Indices of rows that share a lock.
     fn blocks(&self) -> impl Iterator<Item = Range<usize>> {
         let len = self.len();
         let starts = (0..len).step_by(TALL);
@@ -349,14 +348,15 @@ impl Recall {
         });
         let mut lost = [lost.reduce(|| 0.0, f32::max)];
         comm.all_reduce(&mut lost, Reduction::Max)?;
-        // x̃·w̃ − x·w = (x̃ − x)·w̃ + x·(w̃ − w), and each of the sums of d products is rounded at most 1.5 d + 4 times.
+        // x̃·w̃ − x·w = (x̃ − x)·w̃ + x·(w̃ − w), and each of the sums of d products is rounded at most 1.5 d + 4
+        // times.
         let of_sums = (own.d as f32 + 4.0) / (1 << 21) as f32;
         let slack = 2.0 * (lost[0] * (2.0 + lost[0]) * 1.001 + of_sums);
         Ok(Recall { precision, slack })
     }
 }
 
-/// Own rows, and those whose products with them come.
+/// Own rows, and the other rows that they are multiplied with.
 struct Meeting<'a> {
     own: &'a Block,
     other: &'a Block,
@@ -415,8 +415,8 @@ impl<'a> Meeting<'a> {
         list.least -= self.recall.slack;
     }
 
-    /// Ends a round of so many products: their candidates are ranked after the last, and before the products become
-    /// f32 where that takes less time.
+    /// Ends a round of `products` products: ranks their candidates after the last round, and before a switch to f32
+    /// products, made if that takes less time.
     fn end(self, lists: &Lists, products: usize, is_last: bool) {
         let is_dense = self.ranked.load(Ordering::Relaxed) > products / 64;
         if self.recall.slack > 0.0 && (is_last || is_dense) {
@@ -464,7 +464,7 @@ impl<'a> Meeting<'a> {
 /// Numbers that are looked at together, a bit each.
 const SCAN: usize = 32;
 
-/// Places of the numbers that reach the row's least, or their column's.
+/// Indices of the numbers that reach the row's least, or their column's.
 struct Reaching<'a>(&'a [f32], f32, &'a [f32], &'a mut Vec<usize>);
 
 impl Kernel for Reaching<'_> {

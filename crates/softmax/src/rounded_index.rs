@@ -1,8 +1,8 @@
 //! A class index with its vectors in bf16, half of the bytes.
 //!
-//! Its scores are off by up to 2⁻⁸·|x||w|, so [`ClassIndex::search_exactly`] takes some more candidates and ranks them by
-//! the exact vectors, which may be on disk. It sees by the scores whether another class could be among the best, and then
-//! takes more. Finding the candidates by the exact vectors of whole lists would take as much memory as they have.
+//! Its scores are off by up to 2⁻⁸·|x||w|, so [`ClassIndex::search_exactly`] takes some more candidates and ranks them
+//! by the exact vectors, which may be on disk. It sees by the scores whether another class could be among the best, and
+//! then takes more. Finding the candidates by the exact vectors of whole lists would take as much memory as they have.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ use rayon::prelude::*;
 use crate::index::{ClassIndex, Number, compared, length, product, unit};
 use crate::logits::Logits;
 
-/// Candidates of a search in bf16: so many times what is wanted, and some more.
+/// Candidates of a search in bf16: a multiple of `k`, plus a constant.
 const CANDIDATES: (usize, usize) = (2, 16);
-/// How many more are taken where those may not hold the best, and how often; classes that are nearer to each other than
-/// bf16 tells apart may then be missed.
+/// Factor on the candidates if those may not contain the best, and most rounds; after these, classes nearer to each
+/// other than the precision of bf16 may be missed.
 const MORE: usize = 8;
 const ROUNDS: usize = 3;
 /// The largest error of bf16, which has 8 binary digits, relative to a number.
@@ -40,7 +40,7 @@ fn rounded(x: f32) -> u16 {
     ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16
 }
 
-/// An index without its vectors: what its file says of it.
+/// The description of an index in its file, without the vectors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IndexShape {
     /// Numbers of a vector.
@@ -49,7 +49,7 @@ pub struct IndexShape {
     pub logits: Logits,
     /// Lists that a search looks at.
     pub probes: usize,
-    /// Share of sample queries whose best class is found.
+    /// Share of sample queries with the best class found, 0 to 1.
     pub recall: f64,
     /// Length of the longest vector.
     pub longest: f32,
@@ -60,9 +60,9 @@ pub struct IndexShape {
 pub struct IndexArrays<'a> {
     /// The class of each row.
     pub ids: Cow<'a, [u32]>,
-    /// Where each list begins, and the end.
+    /// Start of each list, then the end.
     pub starts: Cow<'a, [u64]>,
-    /// Means of the lists \[lists, d\]; none where there is one list.
+    /// Means of the lists \[lists, d\]; empty with a single list.
     pub centres: Cow<'a, [f32]>,
     /// Vectors in bf16, list after list.
     pub rows: Cow<'a, [u16]>,
@@ -89,7 +89,7 @@ impl ClassIndex {
 }
 
 impl ClassIndex<u16> {
-    /// What a file keeps of it.
+    /// The parts saved in a file.
     pub fn parts(&self) -> (IndexShape, IndexArrays<'_>) {
         let shape = IndexShape {
             d: self.d,
@@ -107,9 +107,9 @@ impl ClassIndex<u16> {
         (shape, arrays)
     }
 
-    /// An index of what a file kept.
+    /// An index from the parts in a file.
     ///
-    /// Errors: what does not fit together, in words.
+    /// Errors: a description of the mismatch.
     pub fn of_parts(shape: IndexShape, arrays: IndexArrays<'_>) -> Result<Self, &'static str> {
         let IndexArrays {
             ids,
@@ -179,7 +179,7 @@ impl ClassIndex<u16> {
         let found = self.search_lists(&queries, first, self.probes);
         let each = queries.par_chunks_exact(self.d).zip(found);
         each.map(|(query, mut found)| {
-            // What bf16 says of a class is off by no more than this.
+            // The largest error of a product in bf16.
             let error = ROUNDING * self.longest * length(query);
             let beat = |best: &[(u64, f32)], rounded: f32| {
                 best.len() == k && best.last().is_none_or(|last| last.1 > rounded + error)
@@ -235,7 +235,7 @@ mod tests {
         assert_eq!(rounded(-0.0), 0x8000);
     }
 
-    /// With the exact vectors, a rounded index finds what the index in single precision finds.
+    /// With the exact vectors, a rounded index finds the same as the index in single precision.
     #[test]
     fn a_rounded_index_answers_exactly() {
         let (weights, queries) = clustered(8000, 64);

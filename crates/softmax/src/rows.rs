@@ -19,19 +19,18 @@ pub enum Rule {
         /// Whether the step looks ahead.
         nesterov: bool,
     },
-    /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are those of all rows of
-    /// all ranks, where they would be if none waited. They take one more pass over the active rows, and three numbers
-    /// of each other row.
+    /// λ = η‖w‖ / (‖g‖ + β‖w‖); v ← m·v + γλ(g + βw); w ← w − v (You et al., 2017). The norms are over all rows of all
+    /// ranks, as if none waited. They take one more pass over the active rows, and three numbers of each other row.
     Lars {
         /// m, below 1.
         momentum: f32,
         /// η.
         trust: f32,
     },
-    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019), row by row: a row that takes no part
-    /// does not move, and its means do not decay, as with PyTorch's `SparseAdam` and Partial FC. Their bias is corrected by
-    /// the steps of the row itself, so that a row which takes part late begins like the others; where all take part in every
-    /// step it is `torch.optim.AdamW`.
+    /// Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019), row by row: a row that takes no
+    /// part does not move, and its means do not decay, as with PyTorch's `SparseAdam` and Partial FC. Their bias is
+    /// corrected by the steps of the row itself, so that a row that first takes part late begins like the others; if
+    /// all take part in every step it is `torch.optim.AdamW`.
     AdamW {
         /// β₁.
         mean_decay: f32,
@@ -51,7 +50,7 @@ pub struct Update {
     pub rate: f32,
     /// Weight decay β, for active rows only.
     pub weight_decay: f32,
-    /// What gradients are multiplied by first: clipping.
+    /// Factor on gradients before anything else: clipping.
     pub scale: f32,
 }
 
@@ -75,7 +74,7 @@ pub(crate) struct Factors {
 }
 
 impl Factors {
-    /// What a row moves along its velocity.
+    /// The factor of a row's move along its velocity.
     pub(crate) fn along(&self) -> f32 {
         let part = if self.nesterov { self.momentum } else { 1.0 };
         self.of_velocity * part
@@ -84,8 +83,9 @@ impl Factors {
 
 /// Rows `first..first + len` of the class weights \[classes, d\], and their momentum.
 ///
-/// A row that takes no part in a step moves with its momentum, as if its gradient were 0, unless the rule is AdamW. It does
-/// so late: in all steps that it has waited at once, before it takes part again or all are [settled](ClassRows::settle).
+/// A row that takes no part in a step moves with its momentum, as if its gradient were 0, unless the rule is AdamW. It
+/// does so late: in all steps that it has waited at once, before it takes part again or all are
+/// [settled](ClassRows::settle).
 #[derive(Clone, Debug)]
 pub struct ClassRows {
     d: usize,
@@ -98,7 +98,7 @@ pub struct ClassRows {
     pub(crate) steps: Vec<u32>,
     /// The step that each row waits for: the one after its last.
     seen: Vec<u32>,
-    /// What becomes of rows that wait, by the step that they wait for; the last is the next step.
+    /// The pending move of rows that wait, by the step that they wait for; the last is the next step.
     waits: Vec<Wait>,
     /// w·w, w·v and v·v of each row; empty until [`ClassRows::square`] needs them.
     products: Vec<f32>,
@@ -116,7 +116,7 @@ pub(crate) struct Moving<'a> {
     pub(crate) squares: &'a mut [f32],
     /// Steps that it has taken with AdamW, this one included.
     pub(crate) steps: u32,
-    /// Empty where nothing needs them.
+    /// Empty if unused.
     products: &'a mut [f32],
 }
 
@@ -133,7 +133,7 @@ impl Moving<'_> {
     }
 }
 
-/// What becomes of a row with velocity v between two of its steps: w −= moved·v; v ← kept·v.
+/// The move of a row with velocity v between two of its steps: w −= moved·v; v ← kept·v.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Wait {
     pub(crate) moved: f32,
@@ -151,7 +151,7 @@ impl Wait {
 const REST: f32 = 1e-12;
 
 impl ClassRows {
-    /// `weights` \[len, d\] of the classes from `first` on. Panics where they are not whole rows.
+    /// `weights` \[len, d\] of the classes from `first` on. Panics unless they are whole rows.
     pub fn new(first: u64, d: usize, weights: Vec<f32>) -> ClassRows {
         assert!(d > 0 && weights.len().is_multiple_of(d), "rows of weights");
         let seen = vec![0; weights.len() / d];
@@ -168,8 +168,8 @@ impl ClassRows {
         }
     }
 
-    /// Rows with velocity that have waited for so many steps each, and what becomes of them. Panics where there are not
-    /// as many as rows.
+    /// Rows with velocity that have waited for some steps each, with their pending moves. Panics unless there is one
+    /// entry a row.
     pub(crate) fn waiting(mut self, velocity: Vec<f32>, waited: &[(u32, Wait)]) -> ClassRows {
         assert_eq!(
             (velocity.len(), waited.len()),
@@ -186,7 +186,7 @@ impl ClassRows {
         self
     }
 
-    /// Rows with the means of squares, and their steps, of AdamW. Panics where there are not as many as rows.
+    /// Rows with the means of squares, and their steps, of AdamW. Panics unless there is one entry a row.
     pub(crate) fn with_squares(mut self, squares: Vec<f32>, steps: Vec<u32>) -> ClassRows {
         assert_eq!(
             (squares.len(), steps.len()),
@@ -197,7 +197,7 @@ impl ClassRows {
         self
     }
 
-    /// Steps that a row has waited, and what becomes of it.
+    /// Steps that a row has waited, and its pending move.
     pub(crate) fn waited(&self, row: usize) -> (u32, Wait) {
         let seen = self.seen[row];
         (self.now() - seen, self.waits[seen as usize])
@@ -207,7 +207,7 @@ impl ClassRows {
         self.waits.len() as u32 - 1
     }
 
-    /// Bytes that are held.
+    /// Bytes in memory.
     pub(crate) fn bytes(&self) -> usize {
         let numbers = self.weights.len() + self.velocity.len() + self.squares.len();
         4 * (numbers + self.seen.len() + self.steps.len() + self.products.len())
@@ -229,7 +229,7 @@ impl ClassRows {
         self.seen.len()
     }
 
-    /// Whether this rank has none.
+    /// Whether this rank has no rows.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
@@ -239,22 +239,22 @@ impl ClassRows {
         &self.weights
     }
 
-    /// Weights of the row of that number on this rank.
+    /// Weights of the row with this index on this rank.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.weights[row * self.d..][..self.d]
     }
 
-    /// Row of a class, where it is this rank's.
+    /// Row of a class, if it is this rank's.
     pub(crate) fn row_of(&self, class: u64) -> Option<usize> {
         let is_here = self.classes().contains(&class);
         is_here.then(|| (class - self.first) as usize)
     }
 
-    /// Moves these rows, ascending, as far as they have come in the steps that they waited.
+    /// Moves these rows, ascending, by the momentum of the steps that they waited.
     pub(crate) fn wake(&mut self, rows: impl Iterator<Item = usize>) {
         let now = self.now();
         if self.velocity.is_empty() {
-            // Nothing moves them.
+            // Without velocity they do not move.
             rows.for_each(|row| self.seen[row] = now);
             return;
         }
@@ -312,8 +312,8 @@ impl ClassRows {
         .collect()
     }
 
-    /// The sum of squares of all weights, with those that wait where their momentum has brought them. A sum of three
-    /// numbers a row once they are known.
+    /// The sum of squares of all weights, including the pending moves of rows that wait. A sum of three numbers a row
+    /// once they are known.
     pub(crate) fn square(&mut self) -> f64 {
         if self.products.is_empty() {
             self.products = vec![0.0; PRODUCTS * self.len()];
@@ -365,8 +365,8 @@ impl ClassRows {
         self.waits.push(Wait::NONE);
     }
 
-    /// Room for what a step remembers. A velocity is not a mean of gradients: what another rule left is taken to its end and
-    /// forgotten.
+    /// Makes room for the state of a step. A velocity is not a mean of gradients: the velocity of another rule is moved
+    /// to its end and dropped.
     pub(crate) fn make_room(&mut self, step: &RowStep) {
         let (momentum, is_adam) = match step {
             RowStep::Velocity(factors) => (factors.momentum > 0.0, false),
@@ -436,7 +436,7 @@ impl<'a> Rest<'a> {
         Rest { left: all, next: 0 }
     }
 
-    /// Nothing of a matrix without numbers.
+    /// Empty for a matrix without numbers.
     fn row(&mut self, row: usize, d: usize) -> &'a mut [f32] {
         let left = std::mem::take(&mut self.left);
         if left.is_empty() {

@@ -1,4 +1,4 @@
-//! Against sums over all classes in f64, whose gradients are differences.
+//! Against sums over all classes in f64, with difference quotients as gradients.
 
 use pelton_comm::{Comm, run_ranks, share};
 use pelton_kernels::Precision;
@@ -25,7 +25,7 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(|_| 2.0 * rng.next_f64() as f32 - 1.0).collect()
 }
 
-/// What a head works on.
+/// Inputs of a head.
 struct Case {
     logits: Logits,
     precision: Precision,
@@ -34,7 +34,7 @@ struct Case {
     weights: Vec<f32>,
     labels: Vec<u64>,
     active: Option<Vec<u32>>,
-    /// How many classes an active one stands for that is not the batch's own.
+    /// How many classes an active class outside the batch stands for.
     count: f32,
 }
 
@@ -66,7 +66,7 @@ impl Case {
         }
     }
 
-    /// Every third class, of which each stands for `count`, and those of the batch.
+    /// Every third class, each standing for `count`, and those of the batch.
     fn some(mut self, count: f32) -> Case {
         self.count = count;
         let is_active = |c: &u32| c.is_multiple_of(3) || self.labels.contains(&u64::from(*c));
@@ -109,7 +109,7 @@ impl Case {
         .sum()
     }
 
-    /// Features that lie near the vectors of their classes, whose losses are small.
+    /// Features near the vectors of their classes, with small losses.
     fn sure(mut self) -> Case {
         let rows = self.features.chunks_exact_mut(D).zip(&self.labels);
         for (x, &label) in rows {
@@ -138,7 +138,7 @@ impl Case {
                 .collect();
             let own = cosines[label as usize];
             let (with_margin, slope) = with_margin(own, margin);
-            // Σ e^(z − z_y) over the other classes; a case stays below what f64 holds.
+            // Σ e^(z − z_y) over the other classes; a case stays within the range of f64.
             let relative = |class: usize| (scale * (cosines[class] - with_margin)).exp();
             let others: f64 = (0..rows.len())
                 .filter(|&class| class != label as usize)
@@ -179,7 +179,7 @@ impl Case {
         found
     }
 
-    /// What rank `comm.rank()` of several makes of it: sums, and the features' gradient and the weights of all ranks.
+    /// The results of rank `comm.rank()` of several: sums, and the features' gradient and the weights of all ranks.
     fn step(&self, comm: &Comm, scratch: usize, update: Update) -> (Sums, Vec<f32>, Vec<f32>) {
         let here = share(self.classes, comm.rank(), comm.size());
         let weights = self.weights[here.start * D..here.end * D].to_vec();
@@ -259,7 +259,7 @@ fn all_logits() -> [Logits; 5] {
     ]
 }
 
-/// The slope of `f` at `x` along number `i`.
+/// The slope of `f` at `x` along coordinate `i`.
 fn slope(x: &[f32], i: usize, f: impl Fn(&[f64]) -> f64) -> f64 {
     let at = |step: f64| {
         let mut x: Vec<f64> = x.iter().map(|&x| f64::from(x)).collect();
@@ -304,8 +304,8 @@ fn losses_and_gradients_are_those_of_the_definition() {
     }
 }
 
-/// Scales of logits at which e^(scale·(cos θ − 1)) is nothing in f32, and others: loss and gradients are those of
-/// f64, of examples far from their class and near it.
+/// At scales of logits with e^(scale·(cos θ − 1)) = 0 in f32, and at others, loss and gradients are those of f64, for
+/// examples far from their class and near it.
 #[test]
 fn any_scale_gives_losses_and_gradients_of_f64() {
     for scale in [1.0, 16.0, 34.0, 60.0, 64.0, 88.0, 128.0, 300.0, 1000.0f32] {
@@ -361,7 +361,7 @@ fn any_scale_gives_losses_and_gradients_of_f64() {
     }
 }
 
-/// Loss and gradients with products in bf16 are those in f32 but for the roundings of operands to 8 bits.
+/// Loss and gradients with products in bf16 equal those in f32 up to the rounding of operands to 8 bits.
 #[test]
 fn bf16_is_near_f32() {
     for logits in all_logits() {
@@ -386,7 +386,7 @@ fn bf16_is_near_f32() {
     }
 }
 
-/// Numbers that are none, or too large for f32, end a step instead of counting as a loss.
+/// Numbers that are NaN, or too large for f32, end a step instead of counting as a loss.
 #[test]
 fn numbers_that_are_none_are_refused() {
     let each = PRECISIONS.map(|precision| all_logits().map(|logits| (precision, logits)));
@@ -405,7 +405,7 @@ fn numbers_that_are_none_are_refused() {
                 } else {
                     case.weights[place] = value
                 }
-                // A product with so large a weight is one that f32 holds.
+                // A product with such a large weight is still finite in f32.
                 if logits == Logits::Product && value == 1e38 && !of_features {
                     continue;
                 }
@@ -463,7 +463,7 @@ fn chunks_scratch_and_ranks_change_nothing() {
     }
 }
 
-/// Logits far beyond what e^x can hold, one class alone, features of zeros: numbers stay numbers.
+/// Logits far beyond the range of e^x, a single class, features of zeros: results stay finite.
 #[test]
 fn extremes_stay_finite() {
     for logits in all_logits() {
@@ -537,7 +537,7 @@ fn neighbours_in(
     found.concat()
 }
 
-/// Against all cosines in f64: every neighbour is among the nearest, itself first, whatever the ranks.
+/// Against all cosines in f64: every neighbour is among the nearest, itself first, for any number of ranks.
 #[test]
 fn neighbours_are_the_nearest() {
     let (d, count) = (5, 4500);
@@ -573,8 +573,8 @@ fn neighbours_are_the_nearest() {
     assert_eq!(neighbours(&weights[..4 * d], d, 9, 3)[2].len(), 4);
 }
 
-/// Rows as trained classes have them: spread out, in clusters, equal, and all in nearly one direction, where every
-/// product is within the error of those in bf16.
+/// Rows as of trained classes: spread out, in clusters, equal, and all in nearly one direction, with every product
+/// within the error of bf16.
 #[test]
 fn neighbours_are_the_same_in_every_precision() {
     for (d, count, k, spread) in [
@@ -652,7 +652,7 @@ fn a_selection_takes_the_nearest_of_the_batch() {
         }
     }
     assert_eq!(select(1, 0), [3, 500, 999]);
-    // Half of a place is filled up with neighbours, not with draws.
+    // Half of a position is filled with neighbours, not with draws.
     let near: Vec<u32> = [3, 500, 999]
         .iter()
         .flat_map(|&label: &usize| lists[label][..3].to_vec())

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 /// Ends an address in a text.
 const ENDS: &[char] = &['"', '\'', '`', '<', '>', '|', '\\'];
 
-/// The address of a file without user name, password and query; other names as they are.
+/// The address of a file without user name, password and query; other names unchanged.
 pub fn shown_address(name: &str) -> Cow<'_, str> {
     match start_of(name) {
         Some(start) if start.scheme.len() + 3 == start.end => Cow::Owned(shown(&start, name)),
@@ -14,7 +14,7 @@ pub fn shown_address(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text whose addresses are shown like this; borrowed where none has a secret.
+/// A text with its addresses shown like this; borrowed if none has a secret.
 pub fn without_secrets(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     let mut shown_text = String::new();
@@ -22,7 +22,7 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
         let ends = |c: char| c.is_whitespace() || ENDS.contains(&c);
         let end = rest[start.end..].find(ends);
         let end = end.map_or(rest.len(), |end| start.end + end);
-        // What follows an address in a sentence.
+        // Punctuation after an address in a sentence.
         let address = rest[..end].trim_end_matches([':', ',', ';', '.', ')', ']', '}']);
         let end = address.len().max(start.end);
         shown_text += &shown(&start, &rest[..end]);
@@ -35,10 +35,10 @@ pub fn without_secrets(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown_text)
 }
 
-/// Where an address begins in a text.
+/// The start of an address in a text.
 struct Start<'a> {
     scheme: &'a str,
-    /// Where its authority begins.
+    /// The start of its authority.
     end: usize,
 }
 
@@ -76,7 +76,7 @@ fn shown(start: &Start<'_>, text: &str) -> String {
         // A container of an account.
         Some(at) if is(&["abfs", "abfss"]) && !address[..at].contains(':') => None,
         Some(at) => Some(at),
-        // A password with a slash, which is no address.
+        // A password with a slash, not a port.
         None => match address[..authority].split_once(':') {
             Some((_, port)) if port.bytes().any(|byte| !byte.is_ascii_digit()) => {
                 address.rfind('@')

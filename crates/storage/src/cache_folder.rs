@@ -1,10 +1,10 @@
-//! The folder for what can be made again: decompressed copies, generated data, counts, indexes.
+//! The folder for files that can be recreated: decompressed copies, generated data, counts, indexes.
 //!
-//! What it holds is used as if it were the data, so only a folder that belongs to this user and that nobody else can
-//! write to is used. A [`CachedCopy`] is named after the state of its origin and the CRC-32C of its own bytes, and is
-//! read whole and compared each time it is opened, at the speed of the disk or, from the page cache, of memory.
-//! Trusting size and times was rejected, since times can be set; a checksum for each block, verified when it is read,
-//! since records of text have no blocks.
+//! Its files are used as if they were the data, so the folder must belong to this user, and no one else may write to
+//! it. A [`CachedCopy`] is named after the state of its origin and the CRC-32C of its own bytes, and is read whole
+//! and compared each time it is opened, at the speed of the disk or, from the page cache, of memory. Trusting size
+//! and times was rejected, since times can be set; a checksum for each block, verified when it is read, since records
+//! of text have no blocks.
 //!
 //! The least recently used files are removed above a limit, half of what would be free without them unless
 //! [`CACHE_LIMIT`] says otherwise, except those that a process uses: it holds a lock on them. Parts that a killed
@@ -31,7 +31,7 @@ pub const CACHE_LIMIT: &str = "PELTON_CACHE_GB";
 const PIECE: usize = 1 << 20;
 
 /// The cache folder: the given one, else `PELTON_CACHE`, else `pelton` in `XDG_CACHE_HOME`, else `.cache/pelton` in
-/// the home folder, else one of this user among the temporary files; the latter also where others can write to the
+/// the home folder, else one of this user among the temporary files; the latter also if others can write to the
 /// folder, as the note then says.
 pub fn cache_folder(given: Option<&Path>) -> (PathBuf, Option<String>) {
     let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
@@ -58,7 +58,7 @@ pub fn cache_folder(given: Option<&Path>) -> (PathBuf, Option<String>) {
 fn folder_of(variable: impl Fn(&str) -> Option<PathBuf>) -> PathBuf {
     let set = |name: &str| variable(name).filter(|path| !path.as_os_str().is_empty());
     set("PELTON_CACHE")
-        // The base directory specification has relative paths ignored.
+        // The base directory specification requires relative paths to be ignored.
         .or_else(|| {
             set("XDG_CACHE_HOME")
                 .filter(|path| path.is_absolute())
@@ -80,7 +80,7 @@ fn is_private(folder: &Path) -> io::Result<bool> {
     Ok(status.uid() == rustix::process::geteuid().as_raw() && status.mode() & 0o022 == 0)
 }
 
-/// Creates a cache folder where it is absent, for this user alone.
+/// Creates a cache folder if it is absent, for this user alone.
 ///
 /// Errors: also a folder that others can write to.
 pub fn make_cache_folder(folder: &Path) -> io::Result<()> {
@@ -103,16 +103,16 @@ pub fn make_cache_folder(folder: &Path) -> io::Result<()> {
 pub struct CachedCopy<'a> {
     /// The folder.
     pub folder: &'a Path,
-    /// What its name starts with: that of the origin and a hash of the origin's state.
+    /// Start of its name: that of the origin and a hash of the origin's state.
     pub stem: &'a str,
-    /// What its name ends in.
+    /// End of its name.
     pub suffix: &'a str,
-    /// Ends checking it.
+    /// Stops the check.
     pub interrupt: &'a AtomicBool,
 }
 
 impl CachedCopy<'_> {
-    /// The copy, where there is one with the bytes that were written; a changed one is removed. It stays while this
+    /// The copy, if there is one with the bytes that were written; a changed one is removed. It stays while this
     /// process runs.
     pub fn find(&self) -> Result<Option<PathBuf>, StorageError> {
         let entries = fs::read_dir(self.folder).into_iter().flatten();
@@ -142,7 +142,7 @@ impl CachedCopy<'_> {
         file.map_err(failed(self.folder, "create a file in it"))
     }
 
-    /// Names what was written; a copy that another process made meanwhile stays.
+    /// Gives a complete copy its name; a copy that another process made meanwhile stays.
     pub fn publish(&self, mut file: WholeFile) -> Result<PathBuf, StorageError> {
         let written =
             File::open(file.temporary()).map_err(failed(self.folder, "read a file in it"))?;
@@ -193,8 +193,7 @@ fn checksum(file: &File, path: &Path, interrupt: &AtomicBool) -> Result<u32, Sto
 /// The files of cache folders that this process uses, each with a shared lock.
 static IN_USE: Mutex<Option<HashMap<PathBuf, File>>> = Mutex::new(None);
 
-/// Keeps a file of a cache folder from being removed while this process runs. `None` where it is gone, or is not a
-/// file.
+/// Keeps a file of a cache folder from being removed while this process runs. `None` if it is gone, or is not a file.
 pub fn hold(path: &Path) -> Option<File> {
     regular_file(path).ok()?;
     let file = File::open(path).ok()?;
@@ -306,7 +305,7 @@ mod tests {
         copy.publish(file).expect("published")
     }
 
-    /// Size and times of a changed copy can be those of the true one; a copy was used by its name alone.
+    /// A changed copy can have the size and times of the original; copies used to be accepted by name alone.
     #[test]
     fn changed_copies_are_not_used() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,4 +1,4 @@
-//! What every [`Storage`] must do, as one executable check.
+//! The contract of every [`Storage`], as one executable check.
 //!
 //! A new backend or decorator is done when [`check_storage`] passes for it.
 
@@ -39,7 +39,7 @@ pub fn read_ranges(
 /// Checks that `storage` holds exactly `expected` and keeps the contract of [`Storage`].
 ///
 /// # Panics
-/// Where it does not, saying what differs.
+/// If it does not; the message says what differs.
 pub fn check_storage(storage: &dyn Storage, expected: &[u8]) {
     let units = storage.granularity();
     assert!(units.offset_bytes.is_power_of_two() && units.memory_bytes.is_power_of_two());
@@ -60,7 +60,7 @@ pub fn check_storage(storage: &dyn Storage, expected: &[u8]) {
 /// Checks one batch against `expected`.
 ///
 /// # Panics
-/// Where a range fails or gives other bytes.
+/// If a range fails or gives other bytes.
 pub fn check_ranges(storage: &dyn Storage, expected: &[u8], ranges: &[(u64, usize)]) {
     let got = read_ranges(storage, ranges).expect("read");
     for (&(offset, length), got) in ranges.iter().zip(&got) {
@@ -153,7 +153,7 @@ fn check_hints(storage: &dyn Storage, expected: &[u8]) {
 /// Checks that a decorator that keeps offsets passes hints on.
 ///
 /// # Panics
-/// Where it does not.
+/// If it does not.
 pub fn check_decorator<S: Storage>(decorate: impl FnOnce(Arc<dyn Storage>) -> S) {
     let hinted = Arc::new(Hinted {
         inner: MemoryStorage::new(vec![7; 100_000]),

@@ -1,13 +1,13 @@
-//! What a modelled device charges for reads and writes.
+//! The cost of reads and writes on a modelled device.
 //!
 //! The unit is the 4 KiB page, as in LIRS Table 2. A read touches the pages that contain its bytes, and costs
 //!
-//! - for its first page `1 / random_read_iops`, unless the read carries on where the one before
-//!   ended (in the page after it, or within its last page), then as the rest;
+//! - for its first page `1 / random_read_iops`, unless the read continues at the end of the one before (in the page
+//!   after it, or within its last page), then as the rest;
 //! - for every other page `1 / sequential_read_iops`, but never less than
 //!   `PAGE_BYTES / bandwidth`;
-//! - nothing for a first page that the read before has already brought and that this read only
-//!   carries on in: the device has it at hand;
+//! - nothing for a first page that the read before has already brought and that this read only continues: the device
+//!   has it at hand;
 //! - `latency_s` once a batch: the reads of a batch overlap.
 //!
 //! Writes likewise with their own rates. Only whole counts are kept ([`DeviceUse`]), so a total
@@ -32,7 +32,7 @@ pub struct DeviceModel {
     pub sequential_write_iops: f64,
     /// Random 4 KiB writes a second.
     pub random_write_iops: f64,
-    /// Most bytes a second in either direction, where this is less than the pages a second.
+    /// Most bytes a second in either direction, if this is less than the pages a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bandwidth_bytes_per_s: Option<f64>,
     /// Additional seconds of each batch, such as a network round trip.
@@ -57,9 +57,9 @@ impl DeviceModel {
     }
 
     /// One node's share of DeepIO's parallel file system (Zhu et al., MASCOTS 2018): 4662.49 MB/s of
-    /// large reads shared by 16 nodes. The paper gives no rate of small reads; assumed is a system of as
-    /// many hard disks of LIRS Table 2 as have that bandwidth, 28.5, whose 600 random reads a second each
-    /// are shared likewise: 1 067 a node. Writes are taken at the same rates.
+    /// large reads shared by 16 nodes. The paper gives no rate of small reads; we assume as many hard disks of LIRS
+    /// Table 2 as have that bandwidth, 28.5, with 600 random reads a second each, shared likewise: 1 067 a node.
+    /// Writes have the same rates.
     pub fn parallel_file_system() -> DeviceModel {
         const NODES: f64 = 16.0;
         let disk = DeviceModel::hdd();
@@ -117,7 +117,7 @@ pub struct DeviceUse {
     pub random_write_pages: u64,
     /// Pages written at the sequential rate.
     pub sequential_write_pages: u64,
-    /// Batches, each of which waits for the latency once.
+    /// Batches; each waits for the latency once.
     pub batches: u64,
 }
 
@@ -134,7 +134,7 @@ impl DeviceUse {
     }
 }
 
-/// Where a device's last transfer ended: the file, and the offset after its last byte.
+/// The end of a device's last transfer: the file, and the offset after its last byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) file: u64,

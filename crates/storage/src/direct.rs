@@ -1,6 +1,6 @@
-//! Opening a file past the page cache (O_DIRECT) and finding the units that demands.
+//! Opens a file past the page cache (O_DIRECT) and finds the units that it requires.
 //!
-//! Linux 6.1 tells the units through statx (STATX_DIOALIGN). Elsewhere they are determined by trial: a read of 512
+//! Linux 6.1 reports the units through statx (STATX_DIOALIGN). Elsewhere they are determined by trial: a read of 512
 //! bytes, then of 4096, the two sector sizes that exist. A filesystem may accept the flag at open and refuse every
 //! read, so the trial is also the proof that it works.
 
@@ -10,8 +10,7 @@ use std::path::Path;
 
 use crate::Granularity;
 
-/// Opens `path` for reading (and writing where `write`) past the page cache; `None` where the
-/// filesystem refuses.
+/// Opens `path` for reading (and with `write` for writing) past the page cache; `None` if the filesystem refuses.
 #[cfg(target_os = "linux")]
 pub(crate) fn open(path: &Path, write: bool) -> io::Result<Option<(File, Granularity)>> {
     use rustix::fs::OFlags;

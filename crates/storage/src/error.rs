@@ -11,9 +11,9 @@ use crate::address::{shown_address, without_secrets};
 #[error("{path}{}{what}", if path.is_empty() { "" } else { ": " })]
 #[non_exhaustive]
 pub struct StorageError {
-    /// File or description of the storage; empty where none is concerned.
+    /// File or description of the storage; empty if none is concerned.
     pub path: String,
-    /// What callers can act on.
+    /// The kind, for callers to act on.
     pub kind: StorageErrorKind,
     what: Cow<'static, str>,
     source: Option<io::Error>,
@@ -33,7 +33,7 @@ pub enum StorageErrorKind {
     NoSpace,
     /// The file is not the one that was opened or listed.
     Changed,
-    /// The reader was told to stop.
+    /// The reader was interrupted.
     Interrupted,
     /// A server refused a request or answered wrongly, after all attempts.
     Remote {
@@ -121,7 +121,7 @@ impl StorageError {
         StorageError::new(StorageErrorKind::Changed, path, what)
     }
 
-    /// The reader of `path` was told to stop.
+    /// The reader of `path` was interrupted.
     pub fn interrupted(path: impl Display) -> StorageError {
         let what = "interrupted while it was read; nothing is saved, start again";
         StorageError::new(StorageErrorKind::Interrupted, path, what)
@@ -135,7 +135,7 @@ impl StorageError {
         }
     }
 
-    /// The operating system's own error, where one caused this.
+    /// The operating system's own error, if one caused this.
     pub fn system(&self) -> Option<&io::Error> {
         self.source.as_ref()
     }

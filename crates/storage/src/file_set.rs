@@ -2,10 +2,10 @@
 //!
 //! A folder of a million images is more files than a process may hold open, so a read opens the files it touches,
 //! checks that each is still the one that was listed, and closes it. Files that are read in parts stay open, up to
-//! [`KEPT_OPEN`] of them; the least recently used is closed first. Opening costs a few microseconds where the
-//! folder's entries are in memory; several threads do it at once, because on a disk each opening waits for two reads
-//! of its own. Opening and reading through one chain of io_uring requests was rejected: it saves one system call of
-//! four and needs a descriptor table.
+//! [`KEPT_OPEN`] of them; the least recently used is closed first. Opening costs a few microseconds if the folder's
+//! entries are in memory; several threads do it at once, because on a disk each opening waits for two reads of its
+//! own. Opening and reading through one chain of io_uring requests was rejected: it saves one system call of four and
+//! needs a descriptor table.
 //!
 //! Cost: in memory, name, 8 bytes of offset and 8 of time a file.
 
@@ -35,7 +35,7 @@ pub struct SetFile {
     pub changed_ns: i64,
 }
 
-/// Time of last change in nanoseconds since 1970; 0 where the filesystem does not know it.
+/// Time of last change in nanoseconds since 1970; 0 if the filesystem does not know it.
 pub fn changed_ns(status: &Metadata) -> i64 {
     let Ok(changed) = status.modified() else {
         return 0;

@@ -1,4 +1,4 @@
-//! Large arrays on huge pages, where the system grants them.
+//! Large arrays on huge pages, if the system grants them.
 //!
 //! A direct read of 44 KB lands on eleven 4 KiB pages, each a separate piece of the request to the
 //! device and an entry in its address tables. On 2 MiB pages it is one piece. On a virtual disk
@@ -19,8 +19,8 @@ const PAGE: usize = 4096;
 /// Bytes of a huge page.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// A buffer of `bytes` zeros on huge pages, as far as the system grants them: whole 2 MiB ranges where transparent
-/// huge pages are on, ordinary pages otherwise.
+/// A buffer of `bytes` zeros on huge pages, as far as the system grants them: whole 2 MiB ranges if transparent huge
+/// pages are on, ordinary pages otherwise.
 pub fn huge_buffer(bytes: usize) -> AlignedBuffer {
     let mut buffer = AlignedBuffer::with_capacity(PAGE, bytes);
     // The advice must come before the first touch, which writes the zeros.
@@ -30,21 +30,21 @@ pub fn huge_buffer(bytes: usize) -> AlignedBuffer {
     buffer
 }
 
-/// `length` zeros, on huge pages where they fill some.
+/// `length` zeros, on huge pages if they fill some.
 pub fn huge_zeros(length: usize) -> Vec<f32> {
     let mut values = vec![0.0; length];
     advise(values.as_mut_ptr().cast(), length * size_of::<f32>());
     values
 }
 
-/// `length` zeros, untouched, on huge pages where they fill some: they take memory when they are touched.
+/// `length` zeros, untouched, on huge pages if they fill some: they take memory when they are touched.
 pub(crate) fn untouched_zeros(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
     advise(bytes.as_mut_ptr(), length);
     bytes
 }
 
-/// An empty vector with room for `capacity` items, on huge pages where they fill some.
+/// An empty vector with room for `capacity` items, on huge pages if they fill some.
 pub fn huge_vec<T>(capacity: usize) -> Vec<T> {
     let mut values: Vec<T> = Vec::with_capacity(capacity);
     let bytes = values.capacity() * size_of::<T>();
@@ -63,8 +63,8 @@ fn advise(start: *mut u8, bytes: usize) {
     if whole_pages < HUGE_PAGE {
         return;
     }
-    // SAFETY: the range lies inside one allocation of the caller and starts and ends on page
-    // boundaries; this advice changes which pages back the memory, never what it holds.
+    // SAFETY: the range is inside one allocation of the caller and starts and ends on page boundaries; this advice
+    // changes which pages back the memory, never its contents.
     let advised = unsafe {
         madvise(
             start.wrapping_add(before).cast(),

@@ -15,15 +15,16 @@
 //! ```
 //!
 //! [`Storage`] is the one trait: a batch of byte ranges in, filled buffers out. Three backends hold bytes: [`LocalFile`],
-//! [`MemoryStorage`] and [`FileSet`], which joins many files into one. [`ScratchFile`] is a temporary file that can also be
-//! written, asynchronously through a [`ScratchQueue`]. Decorators wrap any storage: [`Resident`] keeps what was read in
-//! memory, [`ReadAhead`] prefetches, [`Metered`] counts, [`Throttled`] charges the time of a modelled device, [`Faulty`]
-//! injects failures. All of them pass [`conformance::check_storage`]. [`probe_dir`] and [`quick_probe`] measure the disk under
-//! a path. [`WholeFile`] writes all other files, [`Output`] those that a user names for results.
+//! [`MemoryStorage`] and [`FileSet`], which presents many files as one. [`ScratchFile`] is a temporary file that can
+//! also be written, asynchronously through a [`ScratchQueue`]. Decorators wrap any storage: [`Resident`] keeps blocks
+//! in memory, [`ReadAhead`] prefetches, [`Metered`] counts, [`Throttled`] charges the time of a modelled device,
+//! [`Faulty`] injects failures. All of them pass [`conformance::check_storage`]. [`probe_dir`] and [`quick_probe`]
+//! measure the disk under a path. [`WholeFile`] writes all other files, [`Output`] those that a user names for
+//! results.
 //!
-//! Unsafe code is in four modules: the io_uring rings for batches and for owned buffers, where the kernel writes into
-//! memory that Rust lends it, [`Resident`], whose memory several threads fill in parts, and the one call that asks for huge
-//! pages.
+//! Unsafe code is in four modules: the io_uring rings for batches and for owned buffers, since the kernel writes into
+//! memory that Rust lends it; [`Resident`], since several threads fill parts of its memory; and the one call that
+//! asks for huge pages.
 
 mod address;
 mod error;

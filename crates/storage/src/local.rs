@@ -1,9 +1,9 @@
-//! A file on a local filesystem, read in one of three ways.
+//! A file on a local filesystem, read in one of three modes.
 //!
 //! | mode | how | for |
 //! |---|---|---|
 //! | `Direct` | O_DIRECT through io_uring | data larger than memory, read in random order |
-//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads where there is none | warm data, or as much as memory holds |
+//! | `Buffered` | page cache first (RWF_NOWAIT), misses through io_uring, or by threads without it | warm data, or as much as memory holds |
 //! | `Pread` | threads calling `pread` | systems without the others, and comparisons |
 //!
 //! A file that shrinks while it is read gives short ranges.
@@ -24,12 +24,12 @@ use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, p
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LocalMode {
-    /// `Direct` where the filesystem and io_uring permit it, else `Buffered`.
+    /// `Direct` if the filesystem and io_uring permit it, else `Buffered`.
     #[default]
     Auto,
     /// Bypassing the page cache, through io_uring.
     Direct,
-    /// From the page cache where it has the data; misses through io_uring, or by threads where that is refused.
+    /// From the page cache if it has the data; misses through io_uring, or by threads if that is refused.
     Buffered,
     /// By a pool of threads calling `pread`.
     Pread,
@@ -64,12 +64,12 @@ pub struct LocalFile {
     is_auto: bool,
     granularity: Granularity,
     queue_depth: u32,
-    /// The parts of the file that were requested, where the page cache shall finally hold all of it.
+    /// The parts of the file that were requested, if the page cache is to hold all of it in the end.
     around: Option<Arc<ReadAround>>,
 }
 
 impl LocalFile {
-    /// Opens a regular file for reading. A mode other than `Auto` is an error where it is unavailable.
+    /// Opens a regular file for reading. A mode other than `Auto` is an error if it is unavailable.
     pub fn open(path: impl AsRef<Path>, options: LocalOptions) -> Result<LocalFile, StorageError> {
         let path = path.as_ref();
         regular_file(path)?;
@@ -218,7 +218,7 @@ impl Storage for LocalFile {
         // Otherwise the caller has chosen, or the page cache is the data.
         let may_be_cold = self.is_auto && !lives_in_memory(&self.file);
         let opened = may_be_cold.then(|| LocalFile::open(&self.path, options))?;
-        // Where it can no longer be opened, reads of this one say why.
+        // If it can no longer be opened, reads of this one say why.
         let mut opened = opened.ok()?;
         opened.around = Some(Arc::new(ReadAround::new(opened.size().ok()?)));
         Some(Arc::new(opened))
@@ -275,7 +275,7 @@ fn ring_available() -> io::Result<()> {
     Err(io::Error::from(io::ErrorKind::Unsupported))
 }
 
-/// True on tmpfs and ramfs, where the page cache is the data and direct reads would copy twice.
+/// True on tmpfs and ramfs: there the page cache is the data, and direct reads would copy twice.
 fn lives_in_memory(file: &File) -> bool {
     #[cfg(target_os = "linux")]
     {

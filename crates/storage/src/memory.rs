@@ -1,4 +1,4 @@
-//! A storage whose bytes are in memory: tests, small data sets, decompressed text.
+//! A storage in memory: for tests, small data sets, decompressed text.
 
 use std::fmt;
 use std::sync::Arc;

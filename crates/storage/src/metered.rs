@@ -1,4 +1,4 @@
-//! A decorator of any storage that counts what is read.
+//! A decorator of any storage that counts its reads.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Granularity, RangeRead, Storage, StorageError};
 
-/// What a [`Metered`] storage has read so far.
+/// The reads of a [`Metered`] storage so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReadMeter {
     /// Bytes delivered by the backend, read-out alignment included. For direct reads these are the
@@ -23,7 +23,7 @@ pub struct ReadMeter {
 }
 
 impl ReadMeter {
-    /// What was read between `earlier` and now.
+    /// The reads between `earlier` and now.
     pub fn since(self, earlier: ReadMeter) -> ReadMeter {
         ReadMeter {
             bytes: self.bytes - earlier.bytes,
@@ -58,7 +58,7 @@ impl Metered {
         }
     }
 
-    /// The counts so far. Taken while others read, the four may be from moments apart.
+    /// The counts so far. While others read, the four counts may be from slightly different moments.
     pub fn meter(&self) -> ReadMeter {
         let counts = &self.counts;
         ReadMeter {

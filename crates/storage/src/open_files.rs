@@ -1,4 +1,4 @@
-//! Which files may be opened, and how many a process may have open.
+//! Opens regular files only, and raises the limit of open files.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::{StorageError, StorageErrorKind};
 
 /// Lets this process have `files` open at once, as far as the system allows: it gives a process a low limit, often
-/// 1024, which the process itself may raise up to another. Where that is too low, opening the file too many says so.
+/// 1024, which the process itself may raise up to another. If that is too low, opening a file beyond it says so.
 pub fn allow_open_files(files: u64) {
     #[cfg(unix)]
     {
@@ -33,7 +33,7 @@ pub fn allow_open_files(files: u64) {
     let _ = files;
 }
 
-/// Opens a regular file for reading. Anything else is an error, and a pipe without a writer is no reason to wait.
+/// Opens a regular file for reading. Anything else is an error; it does not wait for the writer of a pipe.
 pub fn open_file(path: impl AsRef<Path>) -> io::Result<File> {
     open_with(File::options().read(true), path)
 }
@@ -45,7 +45,7 @@ pub fn open_with(options: &OpenOptions, path: impl AsRef<Path>) -> io::Result<Fi
     let mut options = options.clone();
     options.custom_flags(OFlags::NONBLOCK.bits() as i32);
     let file = options.open(path).map_err(|error| {
-        // A pipe that is opened for writing and that nobody reads, or a socket.
+        // A pipe opened for writing without a reader, or a socket.
         match Errno::from_io_error(&error) {
             Some(Errno::NXIO) => refused(io::ErrorKind::InvalidInput, PIPE),
             _ => error,
@@ -58,7 +58,7 @@ pub fn open_with(options: &OpenOptions, path: impl AsRef<Path>) -> io::Result<Fi
     if !status.is_file() {
         return Err(refused(io::ErrorKind::InvalidInput, PIPE));
     }
-    // io_uring fails where a read of such a file would wait for the device.
+    // io_uring fails if a read of such a file would wait for the device.
     fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
     Ok(file)
 }

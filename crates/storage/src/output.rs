@@ -1,7 +1,8 @@
 //! Files that a user names for results.
 //!
-//! A result must not cost its user anything else: it appears under its name when it is complete, and never replaces what
-//! the command reads, a file of a run, or what exists unless asked to. Everything is checked before the work begins.
+//! Writing a result must not destroy anything else: it appears under its name when it is complete, and never replaces
+//! an input of the command, a file of a run, or, without `overwrite`, an existing file. Everything is checked before
+//! the work begins.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufWriter, Write};
@@ -94,8 +95,8 @@ impl Write for Output {
     }
 }
 
-/// Starts a file for a result at `path`, with [`check_output`]. A link is followed. What killed processes left of the
-/// same result is removed.
+/// Starts a file for a result at `path`, with [`check_output`]. A link is followed. Leftovers of the same result from
+/// killed processes are removed.
 ///
 /// Errors: those of [`check_output`]; a file that exists without `overwrite`; a folder, pipe or device.
 pub fn output_file(
@@ -116,7 +117,8 @@ pub fn output_file(
         .map_err(|error| StorageError::failed(path.display(), "create it", error))
 }
 
-/// Refuses what no result may be: an address, a folder, an input of the command, or a file in the folder of a run.
+/// Refuses paths that no result may have: an address, a folder, an input of the command, or a file in the folder of a
+/// run.
 pub fn check_output(path: &Path, inputs: &[PathBuf]) -> Result<(), StorageError> {
     refuse_address(path)?;
     if path.is_dir() || path.file_name().is_none() {
@@ -215,7 +217,7 @@ mod tests {
 
     use super::*;
 
-    /// What the folder has, with contents.
+    /// The files of the folder, with contents.
     fn files(folder: &Path) -> Vec<(String, String)> {
         let entries = std::fs::read_dir(folder)
             .unwrap()
@@ -309,7 +311,7 @@ mod tests {
                 [("new".to_string(), content.to_string())]
             );
         }
-        // A link stays one, and what it leads to keeps its mode.
+        // A link stays a link, and its target keeps its mode.
         use std::os::unix::fs::PermissionsExt;
         std::fs::set_permissions(at("new"), PermissionsExt::from_mode(0o600)).unwrap();
         symlink("new", at("link")).unwrap();

@@ -1,4 +1,4 @@
-//! Reads and writes of one file whose buffers travel with them through io_uring.
+//! Reads and writes of one file that own their buffers, through io_uring.
 //!
 //! Unlike [`crate::ring`], which serves one batch and returns, this ring stays open: its owner starts transfers,
 //! continues with other work and collects finished ones. A buffer is moved in when its transfer starts and moved out
@@ -21,7 +21,7 @@ use crate::transfer::Transfer;
 /// EAGAIN and EINTR completions a ring may see before they count as an error.
 const TRANSIENT_RETRIES: u32 = 10_000;
 
-/// A ring whose transfers own their buffers. The caller gets the `T` of each back.
+/// A ring with transfers that own their buffers. The caller gets the `T` of each back.
 pub(crate) struct OwnedRing<T> {
     uring: IoUring,
     file: File,
@@ -106,9 +106,9 @@ impl<T> OwnedRing<T> {
                 .build()
         };
         let entry = entry.user_data(slot as u64);
-        // SAFETY: the address is that of `length` bytes in a heap buffer that `self.slots` owns and
-        // nobody touches until the transfer's completion was taken; dropping the ring waits for
-        // every completion. The descriptor is that of a file which the ring owns.
+        // SAFETY: the address is that of `length` bytes in a heap buffer that `self.slots` owns and no code touches
+        // until the transfer's completion was taken; dropping the ring waits for every completion. The descriptor is
+        // that of a file which the ring owns.
         let pushed = unsafe { self.uring.submission().push(&entry) };
         // There are as many entries as slots, so there is room once the kernel took those before.
         if pushed.is_err() {
@@ -137,7 +137,7 @@ impl<T> OwnedRing<T> {
         }
     }
 
-    /// The outcome of a completion for its transfer; `None` where the rest of it must be started again.
+    /// The outcome of a completion for its transfer; `None` if the rest of it must be started again.
     fn settle(&mut self, slot: usize, result: i32) -> Option<io::Result<()>> {
         let underway = self.slots[slot].as_mut().expect("it was under way");
         let Ok(got) = usize::try_from(result) else {

@@ -1,8 +1,8 @@
 //! Reads from the page cache without waiting for the disk.
 //!
 //! `preadv2` with RWF_NOWAIT copies cached pages and returns at the first page that would need the disk. On warm data
-//! it is one system call for each run of adjacent ranges and no ring at all. Where there is memory for the whole
-//! file, a copy in the process is faster ([`crate::Resident`]).
+//! it is one system call for each run of adjacent ranges and no ring at all. If there is memory for the whole file, a
+//! copy in the process is faster ([`crate::Resident`]).
 
 use std::fs::File;
 use std::path::Path;
@@ -125,7 +125,7 @@ const PART: u64 = 128 << 10;
 
 /// The parts of a file that were requested for the page cache.
 ///
-/// A file that fits in memory is best read once, in large parts, even where its ranges are needed in a random order.
+/// A file that fits in memory is best read once, in large parts, even if its ranges are needed in a random order.
 /// Each part is requested when the first of its ranges will be needed, and only once: if the page cache drops it, its
 /// ranges are read as without this.
 #[derive(Debug)]
@@ -173,7 +173,7 @@ fn will_need(_file: &File, _offset: u64) {}
 const SAMPLED_PAGES: u64 = 256;
 
 /// The fraction of a file in the page cache, by sampling, so that a caller can choose buffered reads for a warm file
-/// and direct reads for a cold one. 1 for an empty file, 0 where the system does not say.
+/// and direct reads for a cold one. 1 for an empty file, 0 if the system does not say.
 ///
 /// `mincore` was rejected: since Linux 5.2 it answers "all of it" to anyone who may not write the file. The cost of
 /// sampling is that each missing sample is then read ahead, at most 1 MiB in all; samples differ from call to call so

@@ -1,7 +1,7 @@
-//! Names of files as text, also where they are not UTF-8.
+//! Names of files as text, also if they are not UTF-8.
 //!
 //! Configurations, figures and models are text, and names of files any bytes. A byte that is not UTF-8 becomes `\xE9`:
-//! readable, and different for different names, which replacement characters are not.
+//! readable, and, unlike with replacement characters, different for different names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -35,7 +35,7 @@ pub fn is_ambiguous(text: &str) -> bool {
     unescaped(text).is_some_and(|path| path.exists() && Path::new(text).exists())
 }
 
-/// The path with the escaped bytes of a text, where it has any.
+/// The path with the escaped bytes of a text, if it has any.
 fn unescaped(text: &str) -> Option<PathBuf> {
     let mut pieces = text.split("\\x");
     let mut bytes = pieces.next()?.as_bytes().to_vec();

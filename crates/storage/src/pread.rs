@@ -1,7 +1,7 @@
 //! A batch of reads by a small pool of threads calling `pread`: works on every Unix.
 //!
-//! Used where io_uring is refused (old kernels, some containers, other systems). The pool is
-//! process-wide and blocks in the kernel, not on a core, so it is wider than the machine.
+//! Used if io_uring is refused (old kernels, some containers, other systems). The pool is process-wide and blocks in
+//! the kernel, not on a core, so it is wider than the machine.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) fn read_batch(file: &File, reads: &mut [RangeRead<'_>]) -> Result<(),
     }
 }
 
-/// `None` where there are no threads: the system refused them, or this process is a fork of the one that has them.
+/// `None` if there are no threads: the system refused them, or this process is a fork of the one that has them.
 pub(crate) fn pool() -> Option<&'static ThreadPool> {
     static POOL: OnceLock<(u32, Option<ThreadPool>)> = OnceLock::new();
     let (process, pool) = POOL.get_or_init(|| {

@@ -25,13 +25,13 @@ pub const PROBE_DEPTHS: [u32; 4] = [1, 16, 64, 128];
 /// Threads that write at random: enough for a drive's parallelism, each with one write in flight.
 const WRITERS: u64 = 16;
 
-/// Memory that each reading thread of [`probe_dir`] uses where there is enough, unless one round of reads takes more.
+/// Memory that each reading thread of [`probe_dir`] uses if there is enough, unless one round of reads takes more.
 const ARENA_BYTES: u64 = 16 << 20;
 
 /// Stack of a thread, which only reads or writes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// The same of [`quick_probe`], which runs before jobs that keep to a small budget.
+/// The same for [`quick_probe`], which runs before jobs with a small budget.
 const QUICK_ARENA_BYTES: u64 = 4 << 20;
 
 /// How long [`probe_dir`] measures, and on how large a file.
@@ -151,7 +151,8 @@ pub struct QuickProbe {
 
 /// Measures the disk under `folder` with a temporary file, which is deleted afterwards.
 ///
-/// Errors: among others, [`StorageErrorKind::Interrupted`](crate::StorageErrorKind::Interrupted) soon after `interrupt` is set.
+/// Errors: also [`StorageErrorKind::Interrupted`](crate::StorageErrorKind::Interrupted) soon after `interrupt` is
+/// set.
 pub fn probe_dir(
     folder: &Path,
     options: ProbeOptions,
@@ -297,7 +298,7 @@ fn measure(
         ProbePattern::Sequential => read % blocks,
         ProbePattern::Random => splitmix64(read) % blocks,
     };
-    // Reads and bytes a second of one thread, whose buffers are allocated.
+    // Reads and bytes a second of one thread; it allocates its buffers.
     let reader = |_| {
         let mut arena = huge_buffer((batch * block_bytes) as usize);
         let (mut done, mut bytes) = (0u64, 0u64);
@@ -333,7 +334,7 @@ fn measure(
     })
 }
 
-/// Runs `work` on threads 0 to `threads` − 1 and collects what they return.
+/// Runs `work` on threads 0 to `threads` − 1 and collects the results.
 fn each_thread<T: Send>(
     threads: u64,
     work: &(dyn Fn(u64) -> Result<T, StorageError> + Sync),

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use crate::error::StorageError;
 
-/// A buffer whose address and capacity suit direct I/O (4096-byte alignment).
+/// A buffer with address and capacity suitable for direct I/O (4096-byte alignment).
 pub type AlignedBuffer = aligned_vec::AVec<u8, aligned_vec::ConstAlign<4096>>;
 
 /// The units in which a storage reads. Offsets and lengths of a [`RangeRead`] must be multiples of `offset_bytes`,
-/// buffer addresses multiples of `memory_bytes`; both are powers of two, 1 where there is no constraint.
+/// buffer addresses multiples of `memory_bytes`; both are powers of two, 1 without a constraint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Granularity {
     /// Offsets and lengths are multiples of this many bytes.
@@ -31,7 +31,7 @@ impl Granularity {
     };
 
     /// The smallest readable range that contains `length` bytes at `offset`: `(start, length)`, both multiples of
-    /// `offset_bytes`; `None` where it would exceed the largest offset.
+    /// `offset_bytes`; `None` if it would exceed the largest offset.
     pub fn align_out(self, offset: u64, length: u64) -> Option<(u64, u64)> {
         let unit = u64::from(self.offset_bytes);
         let start = offset - offset % unit;
@@ -56,7 +56,7 @@ impl Granularity {
 /// One range of a batch: `buffer.len()` bytes from `offset`.
 ///
 /// After a successful [`Storage::read_batch`], `filled` is the number of bytes read: the buffer's
-/// length, or less where the range reaches past the end of the storage.
+/// length, or less if the range reaches past the end of the storage.
 #[derive(Debug)]
 pub struct RangeRead<'a> {
     /// First byte of the range.
@@ -77,7 +77,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// The name of this storage in messages: a path, or a description such as `memory`.
     fn name(&self) -> String;
 
-    /// Current size in bytes, asked of the backend at each call.
+    /// Current size in bytes, queried from the backend at each call.
     fn size(&self) -> Result<u64, StorageError>;
 
     /// The units in which this storage reads.
@@ -95,7 +95,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     }
 
     /// Announces a range that will be read soon, so that the storage can prefetch it. It does not wait for the data,
-    /// and does nothing where that would not help. Returns the bytes that it began to read.
+    /// and does nothing if that would not help. Returns the bytes that it began to read.
     fn will_need(&self, _offset: u64, _length: u64) -> u64 {
         0
     }

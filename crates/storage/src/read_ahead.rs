@@ -130,7 +130,7 @@ impl Window {
         (self.foremost + 1 + self.depth).min(blocks)
     }
 
-    /// Notes a request for a block that is present.
+    /// Records a request for a block that is present.
     fn go_on_to(&mut self, number: u64) {
         if number > self.foremost {
             self.foremost = number;
@@ -140,7 +140,7 @@ impl Window {
         }
     }
 
-    /// Claims a block to fetch; false where it is behind the window and the window stays.
+    /// Claims a block to fetch; false if it is behind the window and the window stays.
     fn claim(&mut self, number: u64) -> bool {
         let behind = number < self.next && self.foremost - number.min(self.foremost) <= 2 * DEPTH;
         if behind {
@@ -173,7 +173,7 @@ impl Shared {
         self.size.div_ceil(BLOCK)
     }
 
-    /// Fetches block after block while there are any to fetch.
+    /// Fetches blocks until there are none left to fetch.
     fn work(&self) {
         let mut window = self.window();
         while !window.ends {

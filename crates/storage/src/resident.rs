@@ -5,10 +5,10 @@
 //! rejected: reading a page that the file no longer has raises a signal, which only a process-wide handler can
 //! survive.
 //!
-//! The file is cut into blocks, each read whole through the ordinary storage once enough of its ranges were read that
-//! reading it would have paid; until then ranges cost a call each, as usual. So a run of one epoch, and a first
-//! batch, wait for no block, and no run takes more than twice the time of the better choice. A thread that meets a
-//! block that another is reading reads its range directly, so none waits.
+//! The file is cut into blocks, each read whole through the ordinary storage after as many reads of its ranges as
+//! would have paid for it; until then ranges cost a call each, as usual. So a run of one epoch, and a first batch,
+//! wait for no block, and no run takes more than twice the time of the better choice. A thread that needs a block
+//! which another is reading reads its range directly, so none waits.
 //!
 //! Cost: the bytes of the file in memory, on huge pages, which the system gives as blocks fill them.
 
@@ -27,13 +27,12 @@ const BLOCK: usize = 256 << 10;
 const ASKED_FOR: usize = 256;
 const CACHE_LINE: usize = 64;
 
-/// States of a block, next to the number of ranges of it that were wanted: a thread is reading it, it is there, it
-/// cannot be had.
+/// States of a block other than its number of requested ranges: being read by a thread, present, unavailable.
 const BEING_READ: u16 = u16::MAX - 2;
 const PRESENT: u16 = u16::MAX - 1;
 const GONE: u16 = u16::MAX;
 
-/// A storage whose blocks stay in memory.
+/// A storage that keeps blocks in memory.
 ///
 /// A block keeps its content from when it was read; callers that must notice changes check the file. A block that
 /// cannot be read whole is read range by range, which reports the error.
@@ -46,9 +45,9 @@ pub struct Resident {
 }
 
 impl Resident {
-    /// After so many ranges of a block it pays to read it: each by itself takes 0.35 to 0.7 µs more than a copy, and a
-    /// block some 50 µs, or 140 in memory that was not used before. 3 KB records over 20 epochs come at 1.72 M a
-    /// second, and at 1.11 M with four times as many ranges (`bench/results/resident.csv`).
+    /// After this many ranges of a block it pays to read the block: a range takes 0.35 to 0.7 µs more than a copy,
+    /// and a block some 50 µs, or 140 in memory that was not used before. Over 20 epochs 3 KB records are read at
+    /// 1.72 M a second, and at 1.11 M with four times as many ranges (`bench/results/resident.csv`).
     pub const PAYS_AFTER: u16 = 128;
 
     /// Keeps `inner` in memory, as large as it is now: each block once `direct` ranges of it were read directly, at
@@ -90,7 +89,7 @@ impl Resident {
         if !blocks.into_iter().all(|block| self.has(block)) {
             return false;
         }
-        // SAFETY: every block of the range is present, and a block that is present changes no more.
+        // SAFETY: every block of the range is present, and a present block no longer changes.
         read.buffer
             .copy_from_slice(unsafe { self.memory.bytes(start, length) });
         read.filled = length;
@@ -122,8 +121,8 @@ impl Resident {
         if claimed.is_err() {
             return false;
         }
-        // SAFETY: this thread alone has set the state to "being read", which nobody leaves but below, and bytes of a
-        // block in that state are given to no other.
+        // SAFETY: this thread alone has set the state to "being read", only the code below leaves that state, and
+        // bytes of a block in that state are given to no other.
         let buffer = unsafe { self.memory.bytes_mut(block * BLOCK, self.length_of(block)) };
         let mut whole = [RangeRead {
             offset: (block * BLOCK) as u64,
@@ -204,7 +203,7 @@ struct Memory {
     length: usize,
 }
 
-// SAFETY: the memory belongs to this value alone; who may use which part is up to the callers of its functions.
+// SAFETY: the memory belongs to this value alone; the callers of its functions guarantee exclusive access to parts.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
@@ -220,16 +219,16 @@ impl Memory {
 
     /// # Safety
     ///
-    /// Nobody writes to the range while the bytes are borrowed.
+    /// Nothing writes to the range while the bytes are borrowed.
     unsafe fn bytes(&self, start: usize, length: usize) -> &[u8] {
         assert!(start <= self.length && length <= self.length - start);
-        // SAFETY: the range lies within the allocation, whose bytes were zeros from the start.
+        // SAFETY: the range is within the allocation, and its bytes were initialised with zeros.
         unsafe { std::slice::from_raw_parts(self.start.add(start), length) }
     }
 
     /// # Safety
     ///
-    /// Nobody else reads or writes the range while the bytes are borrowed.
+    /// Nothing else reads or writes the range while the bytes are borrowed.
     #[expect(clippy::mut_from_ref)] // that is what the caller sees to
     unsafe fn bytes_mut(&self, start: usize, length: usize) -> &mut [u8] {
         assert!(start <= self.length && length <= self.length - start);

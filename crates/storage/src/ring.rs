@@ -52,8 +52,8 @@ pub(crate) fn available() -> Result<(), io::Error> {
     answer.map_err(io::Error::from_raw_os_error)
 }
 
-/// Reads every range with at most `depth` requests in flight. A short read whose length is not a
-/// multiple of `unit_bytes` is the end of the file; any other is continued.
+/// Reads every range with at most `depth` requests in flight. A short read with a length that is not a multiple of
+/// `unit_bytes` is the end of the file; any other is continued.
 pub(crate) fn read_batch(
     file: BorrowedFd<'_>,
     reads: &mut [RangeRead<'_>],
@@ -74,7 +74,7 @@ pub(crate) fn read_batch(
 fn lease(depth: u32) -> io::Result<Ring> {
     let process = std::process::id();
     let mut idle = IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    // A forked process has its parent's rings, whose queues both would fill.
+    // A forked process has its parent's rings, and both would fill the same queues.
     idle.retain(|ring| ring.process == process);
     if let Some(found) = idle.iter().position(|ring| ring.entries >= depth) {
         return Ok(idle.swap_remove(found));
@@ -140,7 +140,7 @@ impl Ring {
             failure: None,
         };
         for read in flight.reads.iter_mut() {
-            // Completions lower this where they meet the end of the file.
+            // Completions lower this at the end of the file.
             read.filled = read.buffer.len();
         }
         flight.run(depth);
@@ -148,7 +148,7 @@ impl Ring {
     }
 }
 
-/// One batch under way. Dropping it waits for every request the kernel still owns.
+/// One batch in flight. Dropping it waits for every request the kernel still owns.
 struct Flight<'ring, 'batch, 'buffers> {
     ring: &'ring mut Ring,
     file: BorrowedFd<'batch>,
@@ -287,8 +287,8 @@ impl Flight<'_, '_, '_> {
 impl Drop for Flight<'_, '_, '_> {
     fn drop(&mut self) {
         // Normally empty by now. After a failure the kernel may own buffers: take every completion
-        // before they are given back. Entries it never took are no danger: the ring is then not
-        // clean, and is closed instead of being reused.
+        // before they are given back. Entries it never took are harmless: the ring is then not clean, and is closed
+        // instead of being reused.
         loop {
             let untaken = self.ring.uring.submission().len();
             if self.queued() <= untaken {
@@ -329,7 +329,7 @@ mod tests {
         })
     }
 
-    /// A forked process once filled the queue that its parent and its other children filled too.
+    /// Forked processes used to fill the same queue as their parent and its other children.
     #[test]
     fn rings_of_another_process_are_not_used() {
         if skipped() {

@@ -14,7 +14,7 @@ use crate::whole_file::{is_abandoned, temporary_in};
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
 use crate::{StorageError, StorageErrorKind, direct};
 
-/// Starts the name that a file has while it is opened.
+/// Prefix of the name that a file has while it is opened.
 const PREFIX: &str = ".pelton-scratch-";
 
 /// Removes files of processes that were killed before theirs lost its name.
@@ -44,8 +44,7 @@ pub struct ScratchFile {
 }
 
 impl ScratchFile {
-    /// A new file in `folder` for about `expected_bytes`; fails with [`StorageErrorKind::NoSpace`]
-    /// where fewer are free.
+    /// A new file in `folder` for about `expected_bytes`; fails with [`StorageErrorKind::NoSpace`] if fewer are free.
     pub fn create(
         folder: impl AsRef<Path>,
         expected_bytes: u64,
@@ -88,7 +87,7 @@ impl ScratchFile {
         })
     }
 
-    /// Writes all of `bytes` at `offset`, bypassing the page cache where offset, address and length are multiples of
+    /// Writes all of `bytes` at `offset`, bypassing the page cache if offset, address and length are multiples of
     /// [`ScratchFile::write_granularity`].
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
         let past_cache = match &self.direct {
@@ -120,7 +119,7 @@ impl ScratchFile {
         }
     }
 
-    /// The file for another ring, where it can be read and written without the page cache in units of 4096 bytes.
+    /// The file for another ring, if it can be read and written without the page cache in units of 4096 bytes.
     #[cfg(target_os = "linux")]
     pub(crate) fn ring_file(&self) -> Result<Option<File>, StorageError> {
         match &self.direct {
@@ -143,7 +142,7 @@ impl ScratchFile {
         self.bytes_written.load(Ordering::Relaxed)
     }
 
-    /// The units in which writes bypass the page cache, `None` where none do.
+    /// The units in which writes bypass the page cache, `None` if none do.
     pub fn write_granularity(&self) -> Option<Granularity> {
         self.direct.as_ref().map(|(_, units)| *units)
     }
@@ -221,7 +220,7 @@ fn free_bytes(folder: &Path) -> Result<u64, StorageError> {
     Ok(status.f_bavail.saturating_mul(status.f_frsize))
 }
 
-/// Reserves the space where the filesystem supports it; elsewhere writes find out.
+/// Reserves the space if the filesystem supports it; otherwise writes find out.
 fn reserve(file: &File, folder: &Path, bytes: u64) -> Result<(), StorageError> {
     #[cfg(target_os = "linux")]
     if bytes > 0 {

@@ -2,8 +2,8 @@
 //!
 //! A thread that reads blocks, works on them and writes others has its own queue: it starts transfers, which own
 //! their buffers, and collects finished ones. Blocking calls ([`ScratchFile::write_at`]) leave a disk idle that needs
-//! a megabyte in flight, unless there are far more threads than cores. Where the file cannot be reached past the page
-//! cache or the kernel has no io_uring, a transfer is finished when it was started.
+//! a megabyte in flight, unless there are far more threads than cores. If the file cannot be reached past the page
+//! cache or the kernel has no io_uring, a transfer is finished as soon as it is started.
 
 use std::io;
 use std::sync::Arc;
@@ -174,7 +174,7 @@ mod tests {
         assert!(error.contains("scratch file in"), "{error}");
     }
 
-    /// Dropping a queue with transfers under way waits for them.
+    /// Dropping a queue with transfers in flight waits for them.
     #[test]
     fn a_queue_may_be_dropped_at_any_time() {
         let folder = tempfile::tempdir().unwrap();

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Bytes of files that the system can still cache for this process: memory that is free or easily freed, or the limit
-/// of its control groups, if that is less. 0 where the system does not say.
+/// of its control groups, if that is less. 0 if the system does not say.
 ///
 /// Cost: a few small files are read.
 pub fn spare_memory() -> u64 {
@@ -12,7 +12,7 @@ pub fn spare_memory() -> u64 {
     available.min(of_groups()).min(spare_addresses())
 }
 
-/// Bytes of address space left to the process, where it is limited (`ulimit -v`).
+/// Bytes of address space left to the process, if it is limited (`ulimit -v`).
 fn spare_addresses() -> u64 {
     let Some(limit) = limit_of_addresses() else {
         return u64::MAX;
@@ -31,7 +31,7 @@ fn limit_of_addresses() -> Option<u64> {
 }
 
 /// Most bytes that this process may take: the machine's memory, or the limit of its control groups (as in a
-/// container) or of its addresses, if that is less. `None` where the system does not say.
+/// container) or of its addresses, if that is less. `None` if the system does not say.
 ///
 /// Cost: a few small files are read.
 pub fn memory_limit() -> Option<u64> {
@@ -40,9 +40,9 @@ pub fn memory_limit() -> Option<u64> {
     (limit < u64::MAX).then_some(limit)
 }
 
-/// The default memory budget of a job: `usual` bytes or, where that is less, a quarter of what this process may take,
-/// divided by the `ranks` that share it. The rest is for data structures that grow with records, features and
-/// parameters, for the program, and for cached files.
+/// The default memory budget of a job: `usual` bytes or, if that is less, a quarter of this process's limit, divided
+/// by the `ranks` that share it. The rest is for data structures that grow with records, features and parameters, for
+/// the program, and for cached files.
 pub fn memory_budget(usual: u64, ranks: usize) -> u64 {
     share(memory_limit(), usual, ranks)
 }

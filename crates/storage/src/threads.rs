@@ -1,4 +1,4 @@
-//! Starts threads where the system may refuse them: containers and `ulimit -u` limit their number.
+//! Starts threads on systems that may refuse them: containers and `ulimit -u` limit their number.
 //!
 //! [`std::thread::spawn`] and [`std::thread::scope`] panic then.
 
@@ -29,10 +29,10 @@ pub(crate) fn no_thread(name: &str, source: io::Error) -> StorageError {
     StorageError::new(StorageErrorKind::System, "", what).caused_by(source)
 }
 
-/// Runs `work` on `threads` threads including this one, and returns their results. There are fewer where the system
+/// Runs `work` on `threads` threads including this one, and returns their results. There are fewer if the system
 /// refuses more, so the work must not depend on their number.
 ///
-/// Panics where `work` does.
+/// Panics if `work` does.
 pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T> {
     scope(|scope| {
         let start = |_| Builder::new().spawn_scoped(scope, &work).ok();
@@ -48,8 +48,7 @@ pub fn on_threads<T: Send>(threads: usize, work: impl Fn() -> T + Sync) -> Vec<T
     })
 }
 
-/// A pool of `threads` threads, as many as Rayon takes by default where 0; or of half as many, and so on, where the
-/// system refuses more.
+/// A pool of `threads` threads, 0 for Rayon's default; or of half as many, and so on, if the system refuses more.
 ///
 /// Errors: it refuses even one.
 pub fn thread_pool(threads: usize) -> Result<ThreadPool, StorageError> {
@@ -68,7 +67,7 @@ pub fn thread_pool(threads: usize) -> Result<ThreadPool, StorageError> {
     }
 }
 
-/// Runs `work` in the pool that this thread belongs to, or else in a process-wide one. Rayon's own panics where the
+/// Runs `work` in the pool that this thread belongs to, or else in a process-wide one. Rayon's own panics if the
 /// system refuses threads.
 ///
 /// Errors: the system refuses more threads.

@@ -78,7 +78,7 @@ impl ModelledDevice {
     }
 
     /// Charges a write of `length` bytes that does not go through a [`Throttled`] storage, such as to a scratch file,
-    /// and waits for it in real time. It counts as sequential where `sequential`, and moves the head away.
+    /// and waits for it in real time. It counts as sequential if `sequential`, and moves the head away.
     pub fn write(&self, length: u64, sequential: bool) {
         let count = length.div_ceil(crate::PAGE_BYTES);
         self.charge(Instant::now(), |state| {

@@ -33,7 +33,7 @@ pub fn is_temporary_name(name: &OsStr) -> bool {
     rest.len() == RANDOM && rest.iter().all(u8::is_ascii_alphanumeric)
 }
 
-/// Digits of a number that tells the temporary files of one path from those of others.
+/// Digits of a number that distinguishes the temporary files of one path.
 const DIGITS: usize = 8;
 
 /// Begins the temporary names of [`WholeFile::create_alone`].
@@ -139,7 +139,7 @@ impl WholeFile {
         self.path = path.to_path_buf();
     }
 
-    /// Flushes what is written so far to the device.
+    /// Flushes the bytes written so far to the device.
     pub fn sync(&self) -> io::Result<()> {
         self.file.sync_data()
     }

@@ -47,7 +47,7 @@ fn written(bytes: &[u8]) -> (TempDir, PathBuf) {
     (folder, path)
 }
 
-/// `None`, said aloud, where this machine cannot read directly.
+/// `None`, with a message, if this machine cannot read directly.
 fn opened(path: &PathBuf, mode: LocalMode, queue_depth: u32) -> Option<LocalFile> {
     match LocalFile::open(path, LocalOptions { mode, queue_depth }) {
         Err(error) if error.kind == StorageErrorKind::Unusable => {
@@ -168,8 +168,8 @@ fn cached_fraction_follows_the_cache() {
     assert!(cold < 0.2, "just dropped, yet {cold}");
 }
 
-/// A file that is to lie in the page cache is asked for in parts of 128 KiB, once. The time that takes is up to the system, so
-/// there are several attempts.
+/// A file that is to be in the page cache is requested in parts of 128 KiB, once. The time that takes is up to the
+/// system, so there are several attempts.
 #[test]
 fn what_will_be_needed_comes_with_what_lies_around_it() {
     let (_folder, path) = written(&pattern(256 << 10));

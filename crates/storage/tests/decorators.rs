@@ -115,8 +115,8 @@ fn failures_are_errors_or_short_reads_never_wrong_bytes() {
                 (got, again) => panic!("{got:?} first, then {again:?}"),
             }
         }
-        // About 780 places: a fifth fails, three tenths of the rest are short. Five standard
-        // deviations of these binomials are under 70.
+        // About 780 offsets: a fifth fails, three tenths of the rest are short. Five standard deviations of these
+        // binomials are under 70.
         assert!((86..=226).contains(&failed), "{failed} failed");
         assert!((117..=257).contains(&short), "{short} short");
         assert!((366..=506).contains(&whole), "{whole} whole");
@@ -240,7 +240,7 @@ fn hints_reach_what_is_decorated() {
     check_decorator(|inner| Resident::new(inner, Resident::PAYS_AFTER).expect("memory"));
 }
 
-/// A path through the page cache is offered where the decorator works on it, too.
+/// A path through the page cache is offered if the decorator works on it, too.
 #[test]
 fn counts_follow_the_path_through_the_page_cache() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("folder");

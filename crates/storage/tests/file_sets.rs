@@ -1,4 +1,4 @@
-//! Many files as one run of bytes: conformance, and files that are no longer what was listed.
+//! Many files as one run of bytes: conformance, and files that changed after the listing.
 
 use std::fs;
 use std::path::Path;

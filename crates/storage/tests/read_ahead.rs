@@ -1,4 +1,4 @@
-//! A storage that is read ahead: the same bytes, sooner where they are read in order.
+//! A storage that is read ahead: the same bytes, sooner if they are read in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A storage each of whose reads waits.
+/// A storage that delays each read.
 fn slow(bytes: &[u8], delay: Duration) -> Arc<dyn Storage> {
     let faults = Faults {
         delay_probability: 1.0,
@@ -100,7 +100,7 @@ fn readers_at_once() {
     assert!(metered.meter().reads <= 40, "{:?}", metered.meter());
 }
 
-/// The one that asks for the bad block is told; others, and the same one later, go on.
+/// A read of the bad block gets the error; reads of other blocks, and later ones, succeed.
 #[test]
 fn a_failure_reaches_whoever_asks_for_the_block() {
     let bytes = pattern(6 * MIB);

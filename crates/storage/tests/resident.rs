@@ -1,5 +1,5 @@
-//! Ranges of a file that is kept in memory are those of the file, from any number of threads, and a file that is no
-//! longer what it was is read the ordinary way where its blocks are not in memory.
+//! Ranges of a file that is kept in memory are those of the file, from any number of threads, and blocks of a changed
+//! file that are not in memory are read directly.
 
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};

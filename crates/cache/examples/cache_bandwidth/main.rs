@@ -7,10 +7,11 @@
 //! mpirun -n 2 target/release/examples/cache_bandwidth                          two processes
 //! ```
 //!
-//! A data set of equal records lies in the memory of all ranks. All ranks read at once, 64 records a
-//! batch at random: records that other ranks hold, or those that they hold themselves (`own`). The reference
-//! copies the same bytes from a vector as large as the memory it stands for. Its ranges lie as far from the begin of a page as the records, which direct reads of a file with a
-//! header move: 4 KiB on two pages take longer than on one. The two take turns; medians of the turns count.
+//! A data set of equal records is spread over the memory of all ranks. All ranks read at once, 64 records a batch at
+//! random: records that other ranks hold, or those that they hold themselves (`own`). The reference copies the same
+//! bytes from a vector as large as that memory. Its ranges have the same offsets within a page as the records, which
+//! follow a file header: 4 KiB across two pages take longer than in one. The two take turns; the results are medians
+//! of the turns.
 
 #[path = "../../../comm/examples/window_bandwidth/turns.rs"]
 mod turns;
@@ -28,15 +29,15 @@ use turns::{Range, in_turns, memcpy};
 
 /// Sizes of records: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
-/// What each rank holds; together more than any cache.
+/// Bytes on each rank; together more than any CPU cache.
 const WINDOW_BYTES: usize = 128 << 20;
 /// Records read at once.
 const BATCH: usize = 64;
-/// What a turn reads, at least.
+/// Fewest bytes of a turn.
 const TURN_BYTES: usize = 128 << 20;
 const TURNS: usize = 15;
 
-/// Records of a batch, and where they lie.
+/// Records of a batch, and their ranges.
 type Batches = Vec<(Vec<u64>, Vec<Range>)>;
 
 fn main() {
@@ -124,7 +125,7 @@ fn compare(
     Ok(())
 }
 
-/// An array of zeros: a file of which the blocks are holes.
+/// An array of zeros: a sparse file.
 fn write_records(path: &std::path::Path, records: usize, read_bytes: usize) -> std::io::Result<()> {
     let shape = format!("({records}, {})", read_bytes / 4);
     let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
@@ -139,7 +140,7 @@ fn write_records(path: &std::path::Path, records: usize, read_bytes: usize) -> s
     file.set_len((10 + header.len() + records * read_bytes) as u64)
 }
 
-/// Batches of random records whose holders are `wanted`.
+/// Batches of random records with `wanted` holders.
 fn batches(
     comm: &Comm,
     placement: &Placement,
@@ -158,7 +159,7 @@ fn batches(
         let id = random(records) as u64;
         let holder = placement.holder(0, id).expect("all is in memory") as usize;
         let place = id as usize % of_rank;
-        // Moved, the last would not lie in the reference's window.
+        // Shifted, the last would exceed the reference's window.
         if wanted(holder) && place + 1 < of_rank {
             let offset = place * read_bytes + shift;
             return (id, (holder, offset, read_bytes));
@@ -170,7 +171,7 @@ fn batches(
         .collect()
 }
 
-/// Reads records as a feed does: their places, then one batch.
+/// Reads records as a feed does: their locations, then one batch.
 fn read(dataset: &Dataset, ids: &[u64], buffer: &mut [u8]) -> Result<(), CacheError> {
     let length = buffer.len() / ids.len();
     let places = ids.iter().zip(buffer.chunks_mut(length));

@@ -1,6 +1,6 @@
-//! Data sets in memory whose reads are counted, and readers that check every byte.
+//! Data sets in memory that count their reads, and readers that check every byte.
 
-// Each test takes what it needs of this.
+// Each test uses only a part of this.
 #![allow(dead_code)]
 
 use std::path::PathBuf;
@@ -114,7 +114,7 @@ impl Data {
         (dataset, devices)
     }
 
-    /// The data set over bytes in memory, and the count of what is read of each file.
+    /// The data set over bytes in memory, and a read counter of each file.
     pub fn metered(&self) -> (Dataset, Vec<Arc<Metered>>) {
         let meters = std::sync::Mutex::new(Vec::new());
         let dataset = self.behind(|storage| {

@@ -6,9 +6,9 @@
 //! mpirun -n 2 target/release/examples/window_bandwidth                         two processes
 //! ```
 //!
-//! All ranks read at once, at random places of the other ranks' windows, 64 ranges a batch. The reference copies
-//! the same ranges from a vector as large as the windows. The two take turns (`turns.rs`), and the median of the
-//! turns counts.
+//! All ranks read at once, at random offsets in the other ranks' windows, 64 ranges a batch. The reference copies the
+//! same ranges from a vector as large as the windows. The two take turns (`turns.rs`); the result is the median of
+//! the turns.
 
 mod turns;
 
@@ -17,11 +17,11 @@ use turns::{Range, in_turns, memcpy};
 
 /// Sizes of reads: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
-/// What each rank holds; together more than any cache.
+/// Bytes on each rank; together more than any CPU cache.
 const WINDOW_BYTES: usize = 256 << 20;
 /// Reads in flight at once.
 const BATCH: usize = 64;
-/// What a turn reads, at least.
+/// Fewest bytes of a turn.
 const TURN_BYTES: usize = 512 << 20;
 const TURNS: usize = 7;
 
@@ -79,7 +79,7 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
     window.free(comm)
 }
 
-/// Batches of random ranges of other ranks' windows; of the own one where there is no other.
+/// Batches of random ranges of other ranks' windows; of the own one if there is no other.
 fn batches(comm: &Comm, read_bytes: usize) -> Vec<Vec<Range>> {
     let mut state = comm.rank() as u64 + 1;
     let mut random = move |below: usize| {

@@ -1,4 +1,4 @@
-//! Two ways to read the same bytes, measured in turns. The example of the cache shares it.
+//! Measures two methods to read the same bytes in turns. The example of the cache shares it.
 
 use std::time::Instant;
 
@@ -7,7 +7,7 @@ use pelton_comm::{Comm, CommError, Reduction};
 /// A range: rank, offset, length.
 pub(super) type Range = (usize, usize, usize);
 
-/// What was measured of all ranks together.
+/// Rates of all ranks together.
 pub(super) struct Rates {
     /// Medians over the turns, in GB/s.
     pub(super) read: f64,
@@ -31,7 +31,7 @@ pub(super) fn memcpy(comm: &Comm, window_bytes: usize) -> impl FnMut(&[Range], &
     }
 }
 
-/// Reads all batches, `bytes` in all, either way `turns` times.
+/// Reads all batches, `bytes` in all, `turns` times by each method.
 pub(super) fn in_turns<T, E: From<CommError>>(
     comm: &Comm,
     turns: usize,

@@ -11,7 +11,7 @@ pub(super) fn ranks(comm: &Comm) -> Result<(), CommError> {
     comm.check()
 }
 
-/// Late ranks hold up the others: what each says before a barrier is known after it.
+/// Late ranks delay the others: after a barrier all know what each rank reported before it.
 pub(super) fn barrier(comm: &Comm) -> Result<(), CommError> {
     for late in 0..comm.size() {
         if comm.rank() == late {
@@ -72,7 +72,7 @@ pub(super) fn all_gather_ragged(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// What a reduction over all ranks must give, element by element in the order of the ranks.
+/// The expected result of a reduction over all ranks, element by element in the order of the ranks.
 pub(super) fn expected<T: Number>(
     size: usize,
     length: usize,
@@ -86,7 +86,7 @@ pub(super) fn expected<T: Number>(
     (0..length).map(combine).collect()
 }
 
-/// Elements of very different sizes, whose sum depends on the order of the additions.
+/// Elements of very different sizes: their sum depends on the order of the additions.
 pub(super) fn rough(rank: usize, i: usize) -> f64 {
     let bits = number(4, rank, i);
     (bits as i64 as f64) * f64::powi(2.0, (bits % 61) as i32 - 30)
@@ -117,7 +117,7 @@ pub(super) fn all_reduce(comm: &Comm) -> Result<(), CommError> {
     reduce_as(comm, |rank, i| rough(rank, i) as f32)
 }
 
-/// The bits do not depend on which rank is late, nor on where in a vector an element stands.
+/// The bits do not depend on which rank is late, nor on the position of an element in a vector.
 pub(super) fn reduction_order(comm: &Comm) -> Result<(), CommError> {
     let column: Vec<f64> = (0..comm.size()).map(|rank| rough(rank, 0)).collect();
     let expected = column[1..].iter().fold(column[0], |sum, next| sum + next);
@@ -164,7 +164,7 @@ pub(super) fn reduce_scatter_ragged(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// Who differs is told to all, and they can go on; what rank 0 reads is known to all.
+/// All ranks learn which rank differs, and can continue; all receive the bytes that rank 0 reads.
 pub(super) fn agreement(comm: &Comm) -> Result<(), CommError> {
     let same = Alike::default().with("a setting", 1);
     comm.agree(&same)?;

@@ -7,7 +7,7 @@ use crate::{Comm, CommError, Get, Reduction};
 /// A case: its name and what the job does until the last rank fails.
 pub type FailureCase = (&'static str, fn(&Comm) -> Result<(), CommError>);
 
-/// What the last rank says when it fails; its error or panic holds this text.
+/// The text of the last rank's error or panic when it fails.
 pub const REASON: &str = "the scales of this rank are broken";
 
 /// The others must have ended this soon after the failure.
@@ -79,7 +79,7 @@ pub fn failing_rank(size: usize) -> usize {
     size - 1
 }
 
-/// Runs one case and checks how it ended on this rank, where it was not the one that failed.
+/// Runs one case and checks how it ended on this rank, unless this is the one that failed.
 pub fn check_ends((name, case): FailureCase, comm: &Comm) -> Result<(), CommError> {
     let start = Instant::now();
     let result = case(comm);

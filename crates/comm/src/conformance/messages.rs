@@ -36,7 +36,7 @@ pub(super) fn order(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// Messages larger than any buffer of a transport, both ways at once.
+/// Messages larger than any buffer of a transport, in both directions at once.
 pub(super) fn large(comm: &Comm) -> Result<(), CommError> {
     let length = 3_000_001;
     for other in 0..comm.size() {
@@ -64,7 +64,8 @@ pub(super) fn large(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// What an all-reduce of shares sends: everyone's shares of it, and its own share to everyone.
+/// The traffic of an all-reduce of shares: a rank sends everyone their share of its vector, and its own reduced share
+/// to everyone.
 pub(super) fn counted(comm: &Comm) -> Result<(), CommError> {
     let before = comm.traffic();
     let (size, length) = (comm.size() as u64, 840 * comm.size() as u64);

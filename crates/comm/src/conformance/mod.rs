@@ -1,7 +1,7 @@
-//! What every transport must do, as functions that all ranks of a job run together.
+//! The requirements of every transport, as functions that all ranks of a job run together.
 //!
-//! [`CASES`] succeed on any number of ranks. Each of [`FAILURES`] lets the last rank fail in its own
-//! way; the others must end with an error that names it. Failed expectations panic, as in a test.
+//! [`CASES`] succeed on any number of ranks. In each of [`FAILURES`] the last rank fails differently; the others must
+//! end with an error that names it. Failed expectations panic, as in a test.
 
 mod collectives;
 mod failures;

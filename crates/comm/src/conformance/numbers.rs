@@ -7,7 +7,7 @@ pub(super) fn number(case: u64, rank: usize, i: usize) -> u64 {
     mixed ^ (mixed >> 29)
 }
 
-/// Lengths around the boundaries of shares, pages and the two ways of an all-reduce.
+/// Lengths around the boundaries of shares, pages and the two algorithms of an all-reduce.
 pub(super) fn lengths(size: usize) -> impl Iterator<Item = usize> {
     let around = [0, 1, 2, 3, 511, 512, 513, 1024, 1025, 20_011];
     around.into_iter().chain([size - 1, size, size + 1])

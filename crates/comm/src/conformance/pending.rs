@@ -1,4 +1,4 @@
-//! Operations that go on while their rank does something else.
+//! Operations that run while their rank does something else.
 
 use super::collectives::{expected, rough};
 use super::numbers::number;
@@ -71,7 +71,7 @@ pub(super) fn abandoned(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// Receptions are served in the order of their start, whichever is waited for first.
+/// Receptions are served in the order of their start, independently of the order of waits.
 pub(super) fn receptions(comm: &Comm) -> Result<(), CommError> {
     let next = (comm.rank() + 1) % comm.size();
     let before = (comm.rank() + comm.size() - 1) % comm.size();

@@ -68,7 +68,7 @@ pub(super) fn ragged(comm: &Comm) -> Result<(), CommError> {
     window.free(comm)
 }
 
-/// What is read is always of the last filling, however uneven the ranks are.
+/// Reads always see the last filling, however uneven the ranks are.
 pub(super) fn refills(comm: &Comm) -> Result<(), CommError> {
     let mut filling = comm.allocate(5000)?;
     for generation in 0..10 {

@@ -1,4 +1,4 @@
-//! The one place where ranks of a process meet: queues of messages, and who has failed or ended.
+//! State shared by the ranks of a process: queues of messages, and who has failed or ended.
 //!
 //! One lock for all queues. Ranks are few and messages are handed over by reference, so it is held
 //! for the time of a table lookup. Each rank sleeps on its own condition variable, and only its events wake
@@ -20,7 +20,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::CommError;
 
-/// Between whom a message goes: communicator, sender, receiver, tag.
+/// The route of a message: communicator, sender, receiver, tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Route {
     pub(crate) context: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Exchange<M> {
     failed: AtomicBool,
 }
 
-/// Looks of a rank before it sleeps: some 100 µs of them, where no other rank needs the processor.
+/// Looks of a rank before it sleeps: some 100 µs of them, if no other rank needs the processor.
 #[cfg(not(loom))]
 fn looks(ranks: usize) -> u32 {
     const LOOKS: u32 = 2000;
@@ -59,7 +59,7 @@ struct State<M> {
     queues: HashMap<Route, VecDeque<M>>,
     /// By rank: it has returned.
     ended: Vec<bool>,
-    /// The first rank that failed, and what it said.
+    /// The first rank that failed, and its reason.
     failure: Option<(usize, String)>,
     /// Numbers of communicators by parent, split and group.
     contexts: HashMap<(u64, u64, usize), u64>,
@@ -82,7 +82,7 @@ impl<M> Exchange<M> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
-        // No code that can panic runs under the lock, so what a poisoned one holds is whole.
+        // No code that can panic runs under the lock, so the state is consistent even if it is poisoned.
         self.state
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -96,7 +96,7 @@ impl<M> Exchange<M> {
         self.changed[route.to].notify_all();
     }
 
-    /// The next message of `route`; an error where there is none and none can come.
+    /// The next message of `route`; an error if there is none and none can come.
     pub(crate) fn try_receive(&self, route: Route) -> Result<Option<M>, CommError> {
         let mut state = self.lock();
         if let Some(queue) = state.queues.get_mut(&route) {
@@ -146,7 +146,7 @@ impl<M> Exchange<M> {
         });
     }
 
-    /// Says that `rank` sends nothing any more.
+    /// Marks that `rank` sends no more messages.
     pub(crate) fn end(&self, rank: usize) {
         self.tell_all(|state| state.ended[rank] = true);
     }

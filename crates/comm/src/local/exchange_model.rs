@@ -17,7 +17,7 @@ fn route(from: usize, to: usize) -> Route {
     }
 }
 
-/// What a rank does to wait, as in `Comm::finish`.
+/// Waits for a message as `Comm::finish` does.
 fn receive<M>(exchange: &Exchange<M>, from: usize, to: usize) -> Result<M, CommError> {
     loop {
         let seen = exchange.arrivals(to);
@@ -80,7 +80,7 @@ fn what_was_sent_before_the_end_arrives() {
 }
 
 /// A window's two phases: its owner writes, shares, and writes again once the reader is done. Loom
-/// reports a race where a read and a write are not ordered.
+/// reports a race if a read and a write are not ordered.
 #[test]
 fn fill_and_read_phases_do_not_overlap() {
     model::<Option<Arc<UnsafeCell<u8>>>>(

@@ -22,11 +22,11 @@ pub(crate) struct Link {
     /// Ranks of the whole job, by rank in the communicator.
     pub(crate) members: Arc<[usize]>,
     pub(crate) sent_bytes: Cell<u64>,
-    /// What ranks show one another, by context.
+    /// Objects that ranks show one another, by context.
     pub(crate) shelf: Arc<Shelf>,
     /// The modelled network; none if messages arrive at once.
     pub(crate) network: Option<Arc<Network>>,
-    /// Of each route the next message, while it is on its way.
+    /// Of each route the next message, while it is in flight.
     pub(crate) early: RefCell<HashMap<Route, Message>>,
 }
 
@@ -36,10 +36,10 @@ pub(crate) struct Message {
     arrives: Option<Instant>,
 }
 
-/// Longest sleep while a message is on its way: others may arrive meanwhile.
+/// Longest sleep while a message is in flight: others may arrive meanwhile.
 const NAP: Duration = Duration::from_micros(200);
 
-/// What a rank of each context shows.
+/// The object that a rank of each context shows.
 pub(crate) type Shelf = Mutex<BTreeMap<u64, Arc<dyn Any + Send + Sync>>>;
 
 impl Link {
@@ -218,7 +218,7 @@ impl Memory for LocalMemory {
         self.shared.clear();
         // When all ranks are here, all have dropped their references.
         gather(Bytes::new())?;
-        // Never a copy, except where a rank keeps a reference because it failed.
+        // Never a copy, unless a rank keeps a reference because it failed.
         self.unshared = BytesMut::from(own);
         Ok(())
     }

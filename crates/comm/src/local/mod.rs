@@ -1,7 +1,7 @@
 //! Ranks that are threads of this process: nothing to install, nothing to start.
 //!
-//! A message is handed over by reference, not copied. A window is handed over the same way, so a
-//! `get` is a plain copy out of the peer's memory, and this transport needs no unsafe code.
+//! A message is handed over by reference, not copied. So is a window: a `get` is a plain copy out of the peer's
+//! memory, and this transport needs no unsafe code.
 
 pub(crate) mod exchange;
 #[cfg(all(test, loom))]

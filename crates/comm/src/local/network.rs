@@ -3,10 +3,10 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Links of all ranks, each of which carries one message at a time in each direction.
+/// Links of all ranks; each carries one message at a time in each direction.
 pub(crate) struct Network {
     pub(crate) bytes_per_s: f64,
-    /// By rank: until when what it sends, and what it receives, is on its way.
+    /// By rank: when its link becomes free, for sending and for receiving.
     busy: Mutex<Vec<[Option<Instant>; 2]>>,
 }
 

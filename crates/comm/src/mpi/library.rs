@@ -15,7 +15,7 @@ pub(super) const CHOICE: &str = "PELTON_MPI";
 pub(super) const SUCCESS: c_int = 0;
 /// Longest text of an error, in any of the interfaces.
 pub(super) const LONGEST_ERROR: usize = 512;
-/// Says which library it is.
+/// The function that identifies the library.
 const VERSION: &str = "MPI_Get_library_version";
 /// Longest version text, in any of the interfaces.
 const LONGEST_VERSION: usize = 8192;
@@ -53,7 +53,7 @@ pub(super) struct Library {
     /// Index of `MPI_SOURCE` in a status.
     source_at: usize,
     calls: Calls,
-    /// What the library says of itself, in one line.
+    /// The library's own version text, in one line.
     pub(super) version: String,
 }
 
@@ -81,7 +81,7 @@ macro_rules! calls {
 
         $(
             /// # Safety
-            /// As the MPI standard says of the function of this name.
+            /// As the MPI standard specifies for the function of this name.
             #[allow(non_snake_case, clippy::too_many_arguments)]
             pub(super) unsafe fn $name($($argument: $type),*) -> c_int {
                 // SAFETY: the caller's promise.
@@ -141,7 +141,7 @@ fn find() -> Result<Library, String> {
     } else {
         &["libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40"]
     };
-    // Next to the first launcher in the path, then where the system looks.
+    // Next to the first launcher in the path, then in the system's folders.
     let folder = launcher_libraries(&std::env::var_os("PATH").unwrap_or_default());
     let mut tried = Vec::new();
     for name in names {

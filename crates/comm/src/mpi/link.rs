@@ -14,11 +14,11 @@ use super::world::World;
 use crate::CommError;
 use crate::transport::{Group, Memory, Transport};
 
-/// Longer messages travel in pieces of this length, the last of them shorter, so that no length meets
-/// MPI's 32-bit counts.
+/// Longer messages travel in pieces of this length, the last of them shorter, so that no length exceeds MPI's 32-bit
+/// counts.
 const PIECE_BYTES: usize = 64 << 20;
 /// Rounds of a wait that spin, then yield; after that each sleeps. Ranks usually come within
-/// microseconds; where they do not, the processor is better left to those who compute.
+/// microseconds; if they do not, the processor is better left to those who compute.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 5000;
 const SLEEP: Duration = Duration::from_micros(50);

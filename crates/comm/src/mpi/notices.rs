@@ -63,7 +63,7 @@ impl Notices {
             .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Looks for notices and moves messages on.
+    /// Receives notices and advances messages.
     pub(super) fn poll(&self) -> Result<(), CommError> {
         let mut state = self.lock();
         while let Some((_, request)) = self.comm.try_receive(None, TAG_ASKED)? {
@@ -128,7 +128,7 @@ impl Notices {
         }
     }
 
-    /// An error where nothing can come from `rank` any more.
+    /// An error if nothing can come from `rank` any more.
     pub(super) fn check_alive(&self, rank: usize) -> Result<(), CommError> {
         if !self.heard.load(Ordering::Acquire) {
             return Ok(());
@@ -146,7 +146,7 @@ impl Notices {
         self.asked.load(Ordering::Acquire)
     }
 
-    /// Tells all other ranks that this one was interrupted.
+    /// Notifies all other ranks that this one was interrupted.
     pub(super) fn ask(&self) -> Result<(), CommError> {
         let (own, ranks) = (world_rank(), self.lock().ended.len());
         for rank in (0..ranks).filter(|rank| *rank != own) {
@@ -161,7 +161,7 @@ impl Notices {
         self.lock().leaving.extend(requests);
     }
 
-    /// Tells all other ranks that this one ends, with the reason where it failed.
+    /// Notifies all other ranks that this one ends, with the reason if it failed.
     pub(super) fn announce(&self, reason: Option<&str>) -> Result<(), CommError> {
         // An empty notice is one of success.
         let reason = reason.map(|reason| {

@@ -36,7 +36,7 @@ pub(super) fn error_text(code: c_int) -> String {
     String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
-/// Ends all processes of the job; does nothing where MPI does not run.
+/// Ends all processes of the job; does nothing if MPI does not run.
 pub(super) fn abort(code: c_int) {
     if WORLD_RANK.load(Ordering::Relaxed) >= 0 {
         // SAFETY: MPI was started; the call may come at any time after.
@@ -109,8 +109,8 @@ impl Session {
     }
 }
 
-/// Ranks Open MPI's implementations of windows: shared memory where all ranks are on one machine, then
-/// UCX, and only then its own RDMA, unless the user has chosen.
+/// Ranks Open MPI's implementations of windows: shared memory if all ranks are on one machine, then UCX, and only
+/// then its own RDMA, unless the user has chosen.
 ///
 /// By default its `osc/rdma` comes first. In 4.1 that names the files behind windows by the number of a
 /// communicator, which groups of one machine have in common: windows that they allocate at the same
@@ -140,7 +140,7 @@ unsafe impl Sync for RawComm {}
 impl RawComm {
     pub(super) fn rank(self) -> Result<usize, CommError> {
         let mut rank = 0;
-        // SAFETY: a valid handle and a place for the result.
+        // SAFETY: a valid handle and memory for the result.
         check("MPI_Comm_rank", unsafe {
             mpi::MPI_Comm_rank(self.0, &mut rank)
         })?;
@@ -149,7 +149,7 @@ impl RawComm {
 
     pub(super) fn size(self) -> Result<usize, CommError> {
         let mut size = 0;
-        // SAFETY: a valid handle and a place for the result.
+        // SAFETY: a valid handle and memory for the result.
         check("MPI_Comm_size", unsafe {
             mpi::MPI_Comm_size(self.0, &mut size)
         })?;
@@ -162,7 +162,7 @@ impl RawComm {
         // SAFETY: MPI stores a pointer to an integer of its own at `place`.
         let code = unsafe { mpi::MPI_Comm_get_attr(self.0, library().tag_ub, place, &mut found) };
         check("MPI_Comm_get_attr", code)?;
-        // SAFETY: where the attribute was found, the pointer is to an integer that lives as MPI does.
+        // SAFETY: if the attribute was found, the pointer is to an integer that lives as long as MPI.
         let largest = if found != 0 { unsafe { *value } } else { 0 };
         Ok(u32::try_from(largest).unwrap_or(0))
     }
@@ -170,7 +170,7 @@ impl RawComm {
     /// One more communicator of the same ranks. All ranks call it.
     pub(super) fn duplicate(self) -> Result<RawComm, CommError> {
         let mut new = library().comm_null;
-        // SAFETY: a valid handle and a place for the result.
+        // SAFETY: a valid handle and memory for the result.
         check("MPI_Comm_dup", unsafe {
             mpi::MPI_Comm_dup(self.0, &mut new)
         })?;
@@ -185,7 +185,7 @@ impl RawComm {
     ) -> Result<Option<RawComm>, CommError> {
         let color_number = color.map_or(mpi::UNDEFINED, |color| color as c_int);
         let mut new = library().comm_null;
-        // SAFETY: a valid handle and a place for the result.
+        // SAFETY: a valid handle and memory for the result.
         let code = unsafe { mpi::MPI_Comm_split(self.0, color_number, key as c_int, &mut new) };
         check("MPI_Comm_split", code)?;
         Ok(color.map(|_| RawComm(new)))
@@ -231,7 +231,7 @@ impl RawComm {
         let source = from.map_or(library().any_source, |from| from as c_int);
         let mut message = library().message_null;
         let (mut found, mut status) = (0, mpi::Status::default());
-        // SAFETY: a valid handle and places for the results.
+        // SAFETY: a valid handle and memory for the results.
         let code = unsafe {
             let (found, status) = (&mut found, &raw mut status);
             mpi::MPI_Improbe(source, tag as c_int, self.0, found, &mut message, status)
@@ -241,7 +241,7 @@ impl RawComm {
             return Ok(None);
         }
         let mut length = 0;
-        // SAFETY: a status that MPI filled and a place for the result.
+        // SAFETY: a status that MPI filled and memory for the result.
         let code = unsafe { mpi::MPI_Get_count(&status, library().uint8, &mut length) };
         check("MPI_Get_count", code)?;
         let bytes = vec![0; length as usize];
@@ -319,7 +319,7 @@ impl Drop for Request {
             // SAFETY: dropped here only, and MPI has done with it.
             unsafe { ManuallyDrop::drop(&mut self.buffer) };
         }
-        // Otherwise MPI may still use the buffer, which stays for ever.
+        // Otherwise MPI may still use the buffer, so it is leaked.
     }
 }
 
@@ -359,7 +359,7 @@ impl RawWindow {
             rank: world_rank(),
             bytes,
         })?;
-        // SAFETY: a valid communicator; MPI stores a pointer at the place of `start`.
+        // SAFETY: a valid communicator; MPI stores a pointer in `start`.
         let code = unsafe {
             let place = (&raw mut start).cast::<c_void>();
             mpi::MPI_Win_allocate(size, 1, info, comm.0, place, &mut handle)
@@ -406,7 +406,7 @@ impl RawWindow {
         check("MPI_Win_sync", unsafe { mpi::MPI_Win_sync(self.handle) })
     }
 
-    /// Reads all ranges, which lie inside the windows, while `work` runs.
+    /// Reads all ranges, which must be inside the windows, while `work` runs.
     pub(super) fn get(
         &self,
         gets: &mut [Get<'_>],
@@ -436,8 +436,8 @@ impl RawWindow {
     fn start_get(&self, rank: usize, offset: usize, buffer: &mut [u8]) -> Result<(), CommError> {
         let (length, rank) = (buffer.len() as c_int, rank as c_int);
         let start = buffer.as_mut_ptr().cast::<c_void>();
-        // SAFETY: the range lies inside the target's window, the window is locked, and the buffer stays
-        // lent until the `Flush` of the caller has been dropped.
+        // SAFETY: the range is inside the target's window, the window is locked, and the buffer stays lent until the
+        // `Flush` of the caller has been dropped.
         let code = unsafe {
             let (unit, at) = (library().uint8, offset as isize);
             mpi::MPI_Get(start, length, unit, rank, at, length, unit, self.handle)

@@ -23,13 +23,11 @@ fn comm_of(world: &Arc<World>) -> Result<Comm, CommError> {
 /// Runs `job` as this process's rank of the job that `mpirun` started. Once in a process, before it has
 /// other threads, and all processes call it.
 ///
-/// Returns when all ranks are done. Where one has failed, every rank gets an error, its own or that of
-/// its waits, [`CommError::RankFailed`], at most two seconds after it noticed; [`RankError::rank`] is
-/// this process's rank. The caller then reports it and calls [`abort`], because a rank that only computes does
-/// not notice.
+/// Returns when all ranks are done. If one has failed, every rank gets an error, its own or that of its waits,
+/// [`CommError::RankFailed`], at most two seconds after it noticed; [`RankError::rank`] is this process's rank. The
+/// caller then reports it and calls [`abort`], because a rank that only computes does not notice.
 ///
-/// Errors: also [`CommError::MpiUnusable`] where MPI cannot be started or lacks
-/// `MPI_THREAD_MULTIPLE`.
+/// Errors: also [`CommError::MpiUnusable`] if MPI cannot be started or lacks `MPI_THREAD_MULTIPLE`.
 pub fn run<T, E, F>(job: F) -> Result<T, RankError<E>>
 where
     E: fmt::Display + From<CommError>,
@@ -38,7 +36,8 @@ where
     run_asked(&AtomicBool::new(false), job)
 }
 
-/// The same; next to it a flag that is set on one rank, as a signal to its process does, is soon set on all.
+/// The same, with a shared flag: if it is set on one rank, for instance by a signal to its process, it is soon set on
+/// all.
 pub fn run_asked<T, E, F>(asked: &AtomicBool, job: F) -> Result<T, RankError<E>>
 where
     E: fmt::Display + From<CommError>,
@@ -74,7 +73,7 @@ where
 }
 
 /// Ends all processes of the job, on all machines, with an exit code; Open MPI prints this rank's
-/// number. Returns only where MPI does not run.
+/// number. Returns only if MPI does not run.
 pub fn abort(code: i32) {
     raw::abort(code);
 }

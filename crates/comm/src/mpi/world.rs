@@ -100,7 +100,7 @@ impl World {
     pub(super) fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
         let (mut told, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
-            // An error is met by the job as well.
+            // The job gets the error as well.
             let _ = self.notices.poll();
             if beaten.elapsed() >= self.notices.heartbeat.every() {
                 beaten = Instant::now();
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// Tells the others how this rank ended, and waits until all have ended: without limit if none has failed,
+    /// Announces to the others how this rank ended, and waits until all have ended: without limit if none has failed,
     /// since they may still compute.
     pub(super) fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
         self.notices.announce(reason)?;
@@ -142,13 +142,13 @@ impl Drop for World {
     fn drop(&mut self) {
         let session = self.session.take();
         if !self.notices.is_over() || self.notices.failure().is_err() {
-            // MPI would wait for a rank that does not come. The launcher ends what is left.
+            // MPI would wait for a rank that does not come. The launcher ends the remaining processes.
             std::mem::forget(session);
             return;
         }
         let mut kept = std::mem::take(&mut *self.kept());
         kept.windows.sort_by_key(|(number, _)| *number);
-        // Nothing can be done about an error here, and MPI itself ends next.
+        // Errors are ignored: MPI itself ends next.
         for (_, window) in kept.windows {
             let _ = window.free();
         }

@@ -20,7 +20,7 @@ const MANNERS: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
-    /// Where it is not what the environment says.
+    /// Set if it overrides the environment.
     silence: Option<Duration>,
 }
 
@@ -36,8 +36,8 @@ impl Listener {
         })
     }
 
-    /// With another limit for how long a connected rank may be silent before it counts as failed; a minute, or what
-    /// the environment says, where this is not called. The same on all ranks.
+    /// With another limit for how long a connected rank may be silent before it counts as failed; by default a
+    /// minute, or the environment's value. The same on all ranks.
     #[must_use]
     pub fn with_silence(mut self, limit: Duration) -> Listener {
         self.silence = Some(limit);
@@ -52,11 +52,11 @@ impl Listener {
     }
 
     /// Connects the ranks that listen at `addresses`; this is `rank`. All call it with the same `addresses` and
-    /// `token`. Returns when all are connected. When the last communicator is gone, this rank has ended, and what
-    /// others still wait for from it is an error.
+    /// `token`. Returns when all are connected. When the last communicator is dropped, this rank has ended, and
+    /// others that still wait for it get an error.
     ///
     /// Errors: [`CommError::Unreachable`] for a rank that cannot be reached `within` the time;
-    /// [`CommError::Setting`] where the environment gives a limit for silence that cannot be.
+    /// [`CommError::Setting`] if the environment gives an invalid limit for silence.
     pub fn connect(
         self,
         rank: usize,

@@ -60,10 +60,10 @@ impl Memory for TcpMemory {
     }
 
     fn unshare(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
-        // Who comes here has had all its answers.
+        // A rank that gets here has received all its answers.
         gather(Bytes::new())?;
         self.world.inbox.windows().remove(&self.number);
-        // A copy only where a thread has not yet let go of the last answer.
+        // A copy only if a thread has not yet dropped the last answer.
         self.unshared = BytesMut::from(std::mem::take(&mut self.shared));
         Ok(())
     }

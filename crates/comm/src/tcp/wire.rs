@@ -1,4 +1,4 @@
-//! The protocol of a connection: frames, the first of which identifies the sender.
+//! The protocol of a connection: frames; the first identifies the sender.
 
 use std::io::{self, Read, Write};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// The purpose of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The sender: its rank in place of the tag, the number of ranks in place of the context; contains the token.
+    /// The sender: its rank as the tag, the number of ranks as the context; contains the token.
     Greeting,
     /// A message of a communicator, with its tag.
     Message,
@@ -15,9 +15,9 @@ pub(super) enum Kind {
     Get,
     /// The answer.
     Got,
-    /// The sender sends nothing any more.
+    /// The sender sends no more messages.
     Ended,
-    /// The rank in place of the tag failed, and why. Nothing comes after it.
+    /// The rank given as the tag failed, and why. Nothing comes after it.
     Failed,
     /// The sender lives.
     Beat,
@@ -35,7 +35,7 @@ const KINDS: [Kind; 7] = [
 /// The start of a frame, before its kind, which identifies the version.
 const MAGIC: u32 = 0x7065_6c10;
 
-/// What is sent as one.
+/// The unit of sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
@@ -96,7 +96,7 @@ impl Frame {
     }
 }
 
-/// What a rank would not send.
+/// An error for bytes that no rank would send.
 pub(super) fn garbled() -> io::Error {
     let what = "what arrived is not from a rank of this job";
     io::Error::new(io::ErrorKind::InvalidData, what)

@@ -16,7 +16,7 @@ use crate::CommError;
 use crate::heartbeat::Heartbeat;
 use crate::local::{Exchange, Route};
 
-/// How long the end of a rank waits until what it sent is on its way.
+/// How long a rank that ends waits for its messages to be sent.
 const GRACE: Duration = Duration::from_secs(2);
 /// The context of answers, which no communicator has.
 const ANSWERS: u64 = u64::MAX;
@@ -34,14 +34,14 @@ pub(super) struct World {
     _beating: Sender<()>,
 }
 
-/// What has arrived, and what others may read.
+/// Messages that have arrived, and windows that others may read.
 pub(super) struct Inbox {
     pub(super) exchange: Exchange<Bytes>,
     windows: Mutex<HashMap<u64, Bytes>>,
     heartbeat: Heartbeat,
 }
 
-/// A connection whose every byte is a sign of life.
+/// A connection on which every byte is a sign of life.
 struct Heard<'a> {
     stream: TcpStream,
     heartbeat: &'a Heartbeat,
@@ -157,7 +157,7 @@ impl World {
 
     fn fail(&self, reason: &str) {
         self.inbox.exchange.fail(self.rank, reason.to_string());
-        // Where this rank failed because another had, that one is named.
+        // If this rank failed because another had, that one is named.
         if let Err(CommError::RankFailed { rank, reason }) = self.inbox.exchange.failure() {
             self.tell((Kind::Failed, rank as u32, 0), reason.into());
         }
@@ -197,7 +197,7 @@ impl Inbox {
         }
     }
 
-    /// Takes in what comes from a peer until it ends.
+    /// Receives a peer's frames until it ends.
     fn read_all(&self, rank: usize, peer: usize, stream: TcpStream, answers: &Sender<Frame>) {
         let stream = Heard {
             stream,
@@ -256,7 +256,7 @@ impl Inbox {
     }
 }
 
-/// Where the answer of a peer waits.
+/// The route of a peer's answer.
 fn answer(peer: usize, rank: usize, ticket: u32) -> Route {
     Route {
         context: ANSWERS,
@@ -276,7 +276,7 @@ fn give(outbox: &Sender<Frame>, (kind, tag, context): (Kind, u32, u64), bytes: B
     });
 }
 
-/// Writes what there is to write until the last frame.
+/// Writes queued frames until the last one.
 fn write_all(mut stream: TcpStream, frames: &Receiver<Frame>) {
     while let Ok(frame) = frames.recv() {
         let last = matches!(frame.kind, Kind::Ended | Kind::Failed);

@@ -15,23 +15,23 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure, When};
 
 /// Crops, flips, resizes, colours and normalises the field "image", again at each appearance.
 ///
-/// Where no field is called so, the only one of 8 or 16 bits with two or three dimensions is the picture: height, width
-/// and, unless it is grey, channels; or channels first where only the first dimension can be these. The output is the
-/// field "image". It has 8 bits, to which 16 are scaled.
+/// If no field has such a name, the only one of 8 or 16 bits with two or three dimensions is the picture: height,
+/// width and, unless it is grey, channels; or channels first if only the first dimension can be the channels. The
+/// output is the field "image" of 8 bits; 16 bits are scaled to 8.
 ///
-/// Other pictures of a sample have its size, and the same is done with them: with those whose names begin with "image"
-/// all of it, with masks, whose names begin with "mask", what moves pixels, since their values are numbers such as classes
-/// ([`Pipeline::apply_to_mask`]), whose type stays. Numbers whose names begin with "box" are boxes, and move too
+/// Other pictures of a sample have its size and get the same augmentation: those named "image…" all of it, masks
+/// (named "mask…") only the part that moves pixels, since their values are numbers such as classes
+/// ([`Pipeline::apply_to_mask`]); they keep their type. Numbers named "box…" are boxes, and move too
 /// ([`Pipeline::apply_to_boxes`]); they become f32.
 pub struct AugmentImages {
     pipeline: Pipeline,
     name: Arc<str>,
-    /// How many pictures of the first epoch each of the remarks is about.
+    /// Number of pictures in the first epoch for each remark.
     remarked: [AtomicU64; 2],
 }
 
 impl AugmentImages {
-    /// What a user is told once: the name in [`Stage::counted`] of what happened, and a sentence.
+    /// Remarks to print once: the name of the counter in [`Stage::counted`], and a sentence.
     pub const REMARKS: [(&'static str, &'static str); 2] = [
         (
             "scaled_pictures",
@@ -52,7 +52,7 @@ impl AugmentImages {
         }
     }
 
-    /// By this pipeline, with one channel where the pictures among these fields have one.
+    /// By this pipeline, with one channel if the pictures among these fields have one.
     ///
     /// Errors: a normalisation by the means of three channels.
     pub fn suited(pipeline: Pipeline, fields: &FieldSpecs) -> Result<AugmentImages, ImageError> {
@@ -103,7 +103,7 @@ impl AugmentImages {
         FieldSpec::new(name, self.dtype(), &dims)
     }
 
-    /// Does with one picture or mask, whose numbers are of this type, what the key does with pictures of this height and
+    /// Augments one picture or mask with numbers of this type as the key determines for pictures of this height and
     /// width.
     fn augment(
         &self,
@@ -176,7 +176,7 @@ impl AugmentImages {
         if dims.is_empty() {
             return Ok(());
         }
-        // Without a box it says no width.
+        // Without a box the width is unknown.
         let dims = if bytes.is_empty() { vec![0, 4] } else { dims };
         if !is_box(name) || dims.last() != Some(&4) {
             return Err(format!(
@@ -342,7 +342,7 @@ impl Stage for AugmentImages {
                 && pixels.value_bytes() > 1
                 && pixels.to_mut().scale_to_bytes()
             {
-                // Later epochs and copies meet the same pictures.
+                // Later epochs and copies have the same pictures.
                 self.count(0, at.first);
             }
             self.augment((sample, name, dtype), size, slots, at.key, work)?;
@@ -366,7 +366,7 @@ impl AugmentImages {
         }
     }
 
-    /// Puts the pixels of a field of numbers in its place, under a name of pictures.
+    /// Replaces a field of numbers by its pixels, under a name of pictures.
     fn take_pixels(
         &self,
         sample: &mut Sample<'_>,
@@ -394,7 +394,7 @@ impl AugmentImages {
         if value.bytes().is_empty() {
             return Err(format!("its picture `{name}` has no pixels").into());
         }
-        // Lengths are 32-bit numbers where they are stored.
+        // Lengths are stored as 32-bit numbers.
         let shape = (height as u32, width as u32, channels);
         pixels.set_numbers(shape, dtype.bytes(), layout, value.bytes());
         if layout == Layout::Chw {
@@ -409,7 +409,7 @@ impl AugmentImages {
 }
 
 /// Height, width and channels of a picture with these dimensions, if it may be one, and their layout: channels are last,
-/// unless only the first dimension can be these.
+/// unless only the first dimension can be the channels.
 fn arranged(dims: &[Option<usize>]) -> Option<([Option<usize>; 3], Layout)> {
     let can_be = |length: Option<usize>| matches!(length, None | Some(1 | 3 | 4));
     match *dims {
@@ -424,10 +424,10 @@ fn arranged(dims: &[Option<usize>]) -> Option<([Option<usize>; 3], Layout)> {
 
 const NO_PICTURE: &str = "there is no picture to augment";
 
-/// What decides whether a field is a picture: its name, element type and number of dimensions.
+/// Name, element type and number of dimensions of a field: they decide whether it is a picture.
 type Kind<'a> = (&'a str, DType, usize);
 
-/// Which of some fields is the picture.
+/// The index of the field that is the picture.
 fn picture(fields: &[Kind<'_>]) -> Option<usize> {
     let named = fields.iter().position(|(name, ..)| *name == IMAGE);
     let fits = |(name, dtype, dims): &Kind<'_>| {
@@ -448,7 +448,7 @@ fn picture_of(fields: &FieldSpecs) -> Option<usize> {
     picture(&kinds)
 }
 
-/// Refuses a field that would stay as it is next to the augmented pictures of this size, and is one.
+/// Refuses a picture that would stay unaugmented while the pictures of this size are augmented.
 fn check_apart(field: &FieldSpec, size: Option<(u32, u32)>) -> Result<(), String> {
     let known = size.map(|(height, width)| [height as usize, width as usize].map(Some));
     let looks_so = match field.dims[..] {
@@ -470,7 +470,7 @@ fn apart(name: &str) -> String {
     )
 }
 
-/// Refuses boxes of other kinds than are moved.
+/// Refuses kinds of boxes that cannot be moved.
 fn check_boxes(boxes: &[[f32; 4]]) -> Result<(), String> {
     if let Some(wrong) = boxes
         .iter()

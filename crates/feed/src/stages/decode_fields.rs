@@ -39,12 +39,12 @@ impl DecodeFields {
         }
     }
 
-    /// With what is done with orientations that EXIF data state.
+    /// Sets the treatment of EXIF orientations.
     pub fn with_exif(self, exif: Exif) -> DecodeFields {
         DecodeFields { exif, ..self }
     }
 
-    /// Where pictures of more pixels are bad records.
+    /// Makes pictures with more pixels bad records.
     pub fn with_most_pixels(self, most_pixels: u64) -> DecodeFields {
         DecodeFields {
             most_pixels,
@@ -57,7 +57,7 @@ impl DecodeFields {
             most_pixels: self.most_pixels,
         };
         let mut pixels = sample.new_pixels();
-        // Masks, depth maps and the like have numbers in place of colours.
+        // Masks, depth maps and the like have numbers instead of colours.
         let keep = if name.starts_with(IMAGE) {
             Keep::Depth
         } else {
@@ -134,7 +134,7 @@ impl Stage for DecodeFields {
         fields.map(FieldSpecs)
     }
 
-    /// As of pictures, which are most of the bytes where there are any.
+    /// As for pictures if there are any, since they are most of the bytes.
     fn bytes(&self, input: u64) -> u64 {
         let is_picture = |(_, field): &(Arc<str>, FieldSetting)| field.kind == FieldKind::Picture;
         if self.fields.iter().any(is_picture) {
@@ -160,7 +160,7 @@ impl Stage for DecodeFields {
                 Some(Value::Bytes(Cow::Owned(group))) => Cow::Owned(member(group, field)?.to_vec()),
                 _ => match sample.get(&field.source).cloned() {
                     Some(Value::Bytes(bytes)) => bytes,
-                    // What is there already.
+                    // Already decoded.
                     Some(value) if is_made(&value, &field.kind) => {
                         taken.set(name, value);
                         continue;
@@ -195,7 +195,7 @@ impl Stage for DecodeFields {
     }
 }
 
-/// The bytes of the member that a field is made of.
+/// The bytes of the member for a field.
 fn member<'a>(group: &'a [u8], field: &FieldSetting) -> Result<&'a [u8], String> {
     if field.source == FieldSetting::KEY {
         let first = members(group).next();
@@ -226,7 +226,7 @@ fn is_made(value: &Value<'_>, kind: &FieldKind) -> bool {
     }
 }
 
-/// Whether numbers are a picture as it is.
+/// Whether numbers of this many dimensions are already a picture.
 fn is_array(dims: usize) -> bool {
     (2..=3).contains(&dims)
 }

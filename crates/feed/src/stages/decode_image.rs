@@ -19,12 +19,12 @@ use crate::stage::{Appearance, Slots, Stage, StageFailure};
 /// The name of the field of encoded pictures in files of TensorFlow's converters.
 const ENCODED: &str = "image/encoded";
 
-/// Decodes pictures, whose kind is detected by content, to the field "image". In a tar sample it takes the first
-/// member with one of its extensions; in a record of several fields the named one, or "image", "image/encoded"
-/// or one named like an extension, or else the only one of bytes. Other fields are unchanged.
+/// Decodes pictures to the field "image"; detects their kind by content. In a tar sample it takes the first member
+/// with one of its extensions; in a record of several fields the named one, or "image", "image/encoded" or one named
+/// like an extension, or else the only one of bytes. Other fields are unchanged.
 pub struct DecodeImages {
     extensions: Vec<String>,
-    /// The field that is decoded, where it is named.
+    /// The field to decode, if named.
     field: Option<String>,
     most_pixels: u64,
     exif: Exif,
@@ -34,13 +34,13 @@ pub struct DecodeImages {
 }
 
 impl DecodeImages {
-    /// Largest picture where nothing is said: 100 million pixels.
+    /// Default largest picture: 100 million pixels.
     pub const MOST_PIXELS: u64 = 100_000_000;
     /// The name in [`Stage::counted`] for pictures with an orientation other than upright.
     pub const EXIF_PICTURES: &'static str = "exif_pictures";
 
-    /// Pictures of one or all of the known kinds: `jpg` or another of [`pelton_format::PICTURE_EXTENSIONS`], or `image`;
-    /// where a colon and a name follow, those in the field of that name.
+    /// Pictures of one or all of the known kinds: `jpg` or another of [`pelton_format::PICTURE_EXTENSIONS`], or
+    /// `image`; if a colon and a name follow, those in the field of that name.
     pub fn of(kind: &str) -> Option<DecodeImages> {
         let (kind, field) = match kind.split_once(':') {
             Some((kind, field)) => (kind, Some(field)),
@@ -57,7 +57,7 @@ impl DecodeImages {
         })
     }
 
-    /// With what is done with orientations that EXIF data state.
+    /// Sets the treatment of EXIF orientations.
     pub fn with_exif(self, exif: Exif) -> DecodeImages {
         DecodeImages { exif, ..self }
     }
@@ -70,7 +70,7 @@ impl DecodeImages {
         }
     }
 
-    /// Which of these fields of bytes is decoded.
+    /// The one of these fields of bytes to decode.
     fn field_among<'n>(&self, names: &[&'n str]) -> Option<&'n str> {
         let named = |wanted: &str| names.iter().copied().find(|name| *name == wanted);
         if let Some(field) = &self.field {
@@ -96,7 +96,7 @@ impl DecodeImages {
         }
     }
 
-    /// Where pictures of more pixels are bad records.
+    /// Makes pictures with more pixels bad records.
     pub fn with_most_pixels(self, most_pixels: u64) -> DecodeImages {
         DecodeImages {
             most_pixels,
@@ -124,7 +124,7 @@ impl Stage for DecodeImages {
             let others: Vec<FieldSpec> = others.cloned().collect();
             return Ok(FieldSpecs([vec![image], others].concat()));
         }
-        // Raw pixels are what they should be.
+        // Raw pixels are already decoded.
         if self.field.is_none() && input.get(IMAGE).is_some() {
             return Ok(input);
         }

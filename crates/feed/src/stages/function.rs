@@ -19,8 +19,8 @@ impl<F> StageFn for F where
 }
 
 /// A custom function as a stage. It may change fields, replace them by arrays of any type and shape, add some and
-/// take some out, and a field "label" that it sets takes the place of the class. Fields that it adds are
-/// stacked, or ragged if they are bytes, unless its output is declared ([`Function::giving`]).
+/// take some out, and a field "label" that it sets replaces the class. Fields that it adds are stacked, or ragged if
+/// they are bytes, unless its output is declared ([`Function::giving`]).
 pub struct Function {
     when: When,
     /// The declared output, if any.

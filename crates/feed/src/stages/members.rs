@@ -24,14 +24,14 @@ impl<'a> Record<'a> {
         Record { bytes, wanted }
     }
 
-    /// What is requested.
+    /// The requested bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[self.wanted.clone()]
     }
 }
 
 /// Takes the record out of a sample: bytes or text whole, of a tar sample the first member with one of these
-/// extensions. `None` where the sample holds something else.
+/// extensions. `None` if the sample holds something else.
 pub(crate) fn take_record<'a>(
     sample: &mut Sample<'a>,
     extensions: &[String],

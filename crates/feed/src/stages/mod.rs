@@ -46,7 +46,7 @@ pub(crate) fn is_mask(name: &str) -> bool {
     name.starts_with("mask")
 }
 
-/// What the lengths for buckets refer to, and so what is padded to the length of a bucket.
+/// The fields that the lengths for buckets refer to, and that are padded to the length of a bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LengthsOf {
     /// Of the samples: every field is padded to it.
@@ -68,7 +68,7 @@ pub(crate) fn is_box(name: &str) -> bool {
     name.starts_with("box")
 }
 
-/// Whether numbers with this name are places in a picture by the look of it, boxes and others.
+/// Whether the name suggests positions in a picture: boxes, keypoints and others.
 pub(crate) fn names_places(name: &str) -> bool {
     let name = name.to_lowercase();
     ["box", "keypoint", "landmark", "polygon"]
@@ -88,7 +88,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Appends a stage. Panics where it runs once a read and one before it at each appearance.
+    /// Appends a stage. Panics if it runs once a read and one before it at each appearance.
     pub fn then(self, stage: impl Stage + 'static) -> Stages {
         self.then_shared(Arc::new(stage))
     }
@@ -124,7 +124,7 @@ impl Stages {
         Stages { lengths_of, ..self }
     }
 
-    /// Where pictures that are not augmented are put out as all of one channel before the next.
+    /// Sets whether pictures that are not augmented have channels first.
     pub fn planar(self, planar: bool) -> Stages {
         Stages { planar, ..self }
     }

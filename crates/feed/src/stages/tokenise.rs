@@ -80,7 +80,7 @@ impl Stage for Tokenise {
         Ok(FieldSpecs(others.chain(tokens).collect()))
     }
 
-    /// The vocabulary, what is put at the ends of sentences, and whether there are two.
+    /// The vocabulary, the tokens put at the ends of sentences, and whether there are two sentences.
     fn fingerprint(&self) -> Option<u64> {
         let ends = u64::from(self.ends.begin)
             | u64::from(self.ends.end) << 1

@@ -14,7 +14,7 @@ use pelton_format::{Dataset, FormatKind, OpenOptions};
 const SAMPLES: u64 = 40;
 const SIDES: (usize, usize) = (14, 16);
 
-/// The mask of a sample: numbers that no other place has.
+/// The mask of a sample: numbers that occur nowhere else.
 fn mask(id: u64) -> Vec<u8> {
     (0..SIDES.0 * SIDES.1)
         .map(|i| (i as u64 * 3 + id) as u8)
@@ -48,7 +48,7 @@ fn npy(descr: &str, shape: &str, data: &[u8]) -> Vec<u8> {
     file
 }
 
-/// Samples of a picture whose red is its mask, the mask, a caption, numbers in JSON, a class and an array.
+/// Samples of a picture with its mask as red, the mask, a caption, numbers in JSON, a class and an array.
 fn samples(folder: &Path, lacks: Option<u64>) -> Arc<Dataset> {
     let mut file = Vec::new();
     for id in 0..SAMPLES {
@@ -159,7 +159,7 @@ fn each_member_is_a_field() {
 fn masks_and_other_pictures_go_where_their_picture_goes() {
     let folder = tempfile::tempdir().unwrap();
     let tarred = samples(folder.path(), None);
-    // The same from fields of raw records, whose masks have no channels.
+    // The same from fields of raw records with masks without channels.
     let path = folder.path().join("x.bin");
     let record = |id: u64| {
         let colours = mask(id).into_iter().flat_map(|v| [v, 255 - v, 7]);
@@ -227,7 +227,7 @@ fn masks_and_other_pictures_go_where_their_picture_goes() {
             }
         }
     }
-    // Two epochs of two augmentations, of three masks, half of which are mirrored.
+    // Two epochs of two augmentations, of three masks; half are mirrored.
     assert!((140..340).contains(&mirrored), "{mirrored}");
 }
 
@@ -304,7 +304,7 @@ fn what_is_asked_for_by_number_has_the_same_fields() {
     let plan = stream(&dataset, &spec(8, "1", "1"));
     let reader = Samples::new(Arc::clone(&dataset), plan, stages.clone(), &options()).unwrap();
     let batch = reader.batch(1, &[9, 3]).unwrap();
-    // What a stage calls the label takes the place of the data's own.
+    // A stage's label replaces the data's own.
     assert_eq!(batch.values::<f32>("label"), Some(&[9.5, 3.5][..]));
     assert_eq!(batch.get("mask").unwrap().shape().dims, [2, 8, 8, 1]);
     assert_eq!(batch.values::<u8>("image_b"), batch.values::<u8>("image"));
@@ -395,7 +395,7 @@ fn fields_of_records_are_taken_by_name() {
         ..OpenOptions::default()
     };
     let dataset = Arc::new(Dataset::open(&[path], &options).unwrap());
-    // Arrays are pictures already, also where the text says so.
+    // Arrays are pictures already, also if the text says so.
     for batch in batches(&dataset, &decoded("image=photo:image,id=number")).unwrap() {
         let ids: Vec<u8> = batch.ids.iter().map(|&id| id as u8).collect();
         assert_eq!(batch.values::<u8>("id").unwrap(), ids);

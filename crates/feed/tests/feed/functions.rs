@@ -1,4 +1,4 @@
-//! Functions of one's own: they add, replace and take out fields of any type and shape, change labels, and their errors
+//! Custom functions: they add, replace and take out fields of any type and shape, change labels, and their errors
 //! name the record.
 
 use std::borrow::Cow;
@@ -14,7 +14,7 @@ use pelton_feed::{
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 
-/// Pictures of 4 × 6, a number and a class, all told by their number.
+/// Pictures of 4 × 6, a number and a class, all derived from their number.
 fn pictures(folder: &Path) -> Arc<Dataset> {
     let record = |id: u8| [&[id; 24][..], &[id, id % 3]].concat();
     let path = folder.join("x.bin");
@@ -40,7 +40,7 @@ fn number_of(sample: &Sample<'_>) -> u8 {
     sample.get("x").expect("the number").bytes()[0]
 }
 
-/// Before a stage whose field has a place, at its side, and behind it; with repeats and without.
+/// Before a stage with a field that has a slot, next to it, and after it; with repeats and without.
 #[test]
 fn fields_come_and_go_around_other_stages() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,7 +59,7 @@ fn fields_come_and_go_around_other_stages() {
     };
     let read = Function::at_read(move |sample, _| {
         grid(sample);
-        // Another type and shape in the place of what was there.
+        // Another type and shape than before.
         let x = number_of(sample);
         sample.set(
             &"x".into(),
@@ -135,7 +135,7 @@ fn fields_come_and_go_around_other_stages() {
     );
 }
 
-/// Who says what comes out has it stacked in its place, and hears of an example that has something else.
+/// Declared outputs are stacked in their slots; an example with another output is an error.
 #[test]
 fn what_is_said_to_come_out_has_its_place() {
     let folder = tempfile::tempdir().unwrap();

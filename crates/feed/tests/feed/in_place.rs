@@ -1,5 +1,5 @@
-//! Samples read in place are those that the feed reads, in the same batches, with the same policy for what cannot
-//! be read.
+//! Reading in place gives the same samples as the feed, in the same batches, with the same policy for unreadable
+//! records.
 
 use std::fs;
 use std::ops::Range;
@@ -61,7 +61,7 @@ fn idx(folder: &Path) -> Arc<Dataset> {
     idx_of(folder, 1)
 }
 
-/// Pictures of 20 x 30 pixels, whose channels lie side by side.
+/// Pictures of 20 x 30 pixels with interleaved channels.
 fn idx_of(folder: &Path, channels: u32) -> Arc<Dataset> {
     let sizes = [RECORDS as u32, 20, 30, channels].map(u32::to_be_bytes);
     let labels: Vec<u8> = (0..RECORDS).map(|id| (id % 7) as u8).collect();
@@ -82,7 +82,7 @@ fn idx_of(folder: &Path, channels: u32) -> Arc<Dataset> {
     open(&[path], OpenOptions::default())
 }
 
-/// A stream of bytes, whose last record is shorter.
+/// A stream of bytes with a shorter last record.
 fn bytes(folder: &Path) -> Arc<Dataset> {
     let path = write(
         folder,
@@ -141,7 +141,7 @@ fn fields(batch: &Batch) -> Vec<(String, DType, Shape, Vec<u8>)> {
         .collect()
 }
 
-/// The feed's decoding is counted; what is read in place is not decoded.
+/// The feed counts decoding; reads in place do not decode.
 fn was_in_place(meters: &LoaderMeters) -> bool {
     meters.feed.decode_s == 0.0 && meters.feed.reads > 0
 }
@@ -212,7 +212,7 @@ fn files_stay_in_memory_as_far_as_the_budget_holds_them() {
     let file = dataset.files()[0].storage().size().unwrap();
     let (expected, meters) = all(loader(&dataset, Collate::Auto, &options("fail"))).unwrap();
     assert_eq!(meters.resident_bytes, 2 * file);
-    // Of two files alike the first.
+    // The first of two equal files.
     let less = LoaderOptions {
         memory_bytes: 1_200 << 10,
         ..options("fail")
@@ -223,7 +223,7 @@ fn files_stay_in_memory_as_far_as_the_budget_holds_them() {
         assert_eq!(found.ids, expected.ids);
         assert_eq!(fields(found), fields(expected));
     }
-    // What wraps a file is not passed by.
+    // A wrapper around a file is not bypassed.
     let wrapped = Dataset::clone(&dataset)
         .with_storage(|inner| Arc::new(Watched::new(inner, Box::new(|_, _| {}))));
     let meters = same(&Arc::new(wrapped), Collate::Auto, "fail");
@@ -262,7 +262,7 @@ fn data_on_a_device_is_read_in_place_where_memory_has_room_for_it() {
     }
 }
 
-/// The one that finds all in memory does not wait for a measurement of the device.
+/// A loader with all data in memory does not wait for a measurement of the device.
 #[test]
 fn the_device_is_measured_only_for_whoever_reads_ahead() {
     let folder = tempfile::tempdir().unwrap();
@@ -306,7 +306,7 @@ fn channels_are_rearranged_as_the_feed_does_it() {
     let side_by_side = idx_of(folder.path(), 3);
     same_in(&side_by_side, true, Collate::Auto, "fail");
     same_in(&side_by_side, false, Collate::Auto, "fail");
-    // Four channels are copied as they lie, and nothing else is done to them.
+    // Four channels are copied unconverted; anything else is refused.
     let four = idx_of(folder.path(), 4);
     same_in(&four, false, Collate::Auto, "fail");
     let refused = loader_in(&four, true, Collate::Auto, &options("fail")).unwrap_err();
@@ -399,7 +399,7 @@ fn records_that_samples_are_made_of_are_read_where_these_are_made() {
         let problem = &meters.bad_examples[0].problem;
         assert_eq!(problem.matches("numbers.csv").count(), 1, "{problem}");
     }
-    // The first in the plan's order is what a loader ends with.
+    // A loader ends with the first bad record in the plan's order.
     let skipping = all(loader(&dataset, Collate::Auto, &options("skip"))).unwrap();
     let first = &skipping.1.bad_examples[0].problem;
     let failing = all(loader(&dataset, Collate::Auto, &options("fail")));

@@ -1,5 +1,4 @@
-//! Loaders hand out exactly what the plan says, whatever the stages, threads, access path and place they
-//! begin at.
+//! Loaders return exactly the plan's batches, whatever the stages, threads, access path and start.
 
 use std::collections::HashSet;
 use std::fs;
@@ -20,7 +19,7 @@ use pelton_fetch::FetchError;
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use pelton_plan::{Catalog, Last, Order, Place, Plan, PlanSpec, Sampler, StepBatch};
 
-/// Lines whose content says which they are, of different lengths.
+/// Lines of different lengths; each contains its number.
 pub fn lines(folder: &Path, records: u64) -> Arc<Dataset> {
     let line = |id: u64| format!("id {id} {}", "word ".repeat((id * 7 % 13) as usize));
     let text: Vec<String> = (0..records).map(line).collect();
@@ -55,7 +54,7 @@ pub fn said(bytes: &[u8]) -> u64 {
     std::str::from_utf8(digits).unwrap().parse().unwrap()
 }
 
-/// The one field next to the labels.
+/// The one field other than the labels.
 pub fn data(batch: &Batch) -> &Array {
     batch.fields.iter().next().unwrap().1
 }
@@ -76,7 +75,7 @@ pub fn samples(batch: &Batch) -> Vec<Vec<u8>> {
     }
 }
 
-/// What is compared of a batch: its place, its ids and copies, and its samples.
+/// The compared parts of a batch: epoch and step, ids and copies, and samples.
 pub type Seen = (u64, u64, Vec<u64>, Vec<u32>, Vec<Vec<u8>>);
 
 pub fn seen(batch: &Batch) -> Seen {
@@ -121,7 +120,7 @@ pub fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)
     all
 }
 
-/// Marks every sample with the random key of its appearance, in place of an augmentation.
+/// Marks every sample with the random key of its appearance, instead of an augmentation.
 pub fn marked() -> Stages {
     ragged().then(marking())
 }
@@ -231,7 +230,7 @@ fn named_arrays_are_fields_of_the_batch() {
         }
         assert_eq!(examples, if echo == "1" { 200 } else { 400 });
     }
-    // Another field is the label: the one of that name gives way.
+    // Another field is the label: the one of that name is dropped.
     let by_x = OpenOptions {
         label: LabelColumn::Name("x".into()),
         ..open_options
@@ -356,7 +355,7 @@ fn copies_are_augmented_anew_or_alike() {
     assert_eq!(distinct(&spec(8, "1", "3:2"), EchoPoint::BeforeAugment), 40);
 }
 
-/// What is repeated is what the stages before it are spared: reading, decoding, or augmentation too.
+/// Echo at each point spares the stages before it: reading, decoding, or augmentation too.
 #[test]
 fn each_point_spares_what_lies_before_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -379,7 +378,7 @@ fn each_point_spares_what_lies_before_it() {
             }));
         let options = LoaderOptions {
             echo_point,
-            // Two copies of an example under way at once are both decoded.
+            // Two copies of an example in progress at once are both decoded.
             threads: 1,
             end_epoch: Some(1),
             ..options()
@@ -628,7 +627,7 @@ fn repeats_fill_the_waiting_only() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let meters = loader.meters();
-    // Threads that a busy machine holds up for that long may cost a few.
+    // Threads delayed for that long by a busy machine may cost a few.
     assert!(meters.echoed_examples <= 100, "{}", meters.echoed_examples);
 }
 
@@ -648,7 +647,7 @@ fn look_ahead_bounds_what_the_first_batch_waits_for() {
         loader.next().unwrap().unwrap();
         loader.meters().feed.reads
     };
-    // One batch in hand, eight under way or ready, one begun, and two that the feed is ahead.
+    // One batch with the consumer, eight in progress or ready, one begun, and two that the feed is ahead.
     let few = reads_of_first(Some(1));
     assert!((4..=4 * 12).contains(&few), "{few}");
     let many = reads_of_first(None);

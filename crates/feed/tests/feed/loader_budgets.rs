@@ -25,7 +25,7 @@ fn stream(dataset: &Dataset, echo: &str, batch_echo: &str) -> Arc<Plan> {
     Arc::new(Plan::new(&spec, Catalog::of(dataset.records())).unwrap())
 }
 
-/// The error of a loader whose budget is too small; `None` for one that begins.
+/// The error of a loader with too small a budget; `None` for one that begins.
 fn refusal(
     dataset: &Arc<Dataset>,
     stream: &Arc<Plan>,
@@ -100,7 +100,7 @@ fn the_window_that_is_named_is_the_largest() {
             "{text}"
         );
     }
-    // Where no window is small enough, none is named.
+    // If no window is small enough, the error names none.
     let stream = stream(&dataset, "2:9000", "1");
     let error = refusal(&dataset, &stream, &LoaderOptions::with_memory(50_000)).unwrap();
     let text = error.to_string();

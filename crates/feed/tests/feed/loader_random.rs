@@ -1,4 +1,4 @@
-//! Random pipelines: mixture, filter, buckets or packing, echo, order, stages. Each goes on exactly from a random
+//! Random pipelines: mixture, filter, buckets or packing, echo, order, stages. Each resumes exactly from a random
 //! step, on any number of ranks, whatever the threads, the access path and the memory.
 
 use std::fs;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 const RECORDS: u64 = 90;
 
-/// Sentences of 1 to 20 words, the first of which says which it is.
+/// Sentences of 1 to 20 words; the first word has the id.
 fn sentence(id: u64) -> String {
     let mut words = vec![format!("s{id}")];
     words.extend((0..id * 11 % 20).map(|i| format!("w{}", (id + i) % 17)));
@@ -176,7 +176,7 @@ fn stream(dataset: &Dataset, case: &Case) -> Option<Arc<Plan>> {
 }
 
 fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {
-    // What is packed or put into buckets by length must be of those lengths.
+    // Packed or bucketed samples must have the lengths of the plan.
     let decodes = case.decodes || case.spec.buckets.is_some();
     let ends = Ends {
         begin: false,
@@ -202,7 +202,7 @@ fn stages(case: &Case, vocabulary: &Arc<Vocabulary>) -> Stages {
     }))
 }
 
-/// What a batch holds: its ids, copies and labels, its shape, and its elements.
+/// A batch: epoch and step, ids, copies, shape, and elements.
 type Seen = (u64, u64, Vec<u64>, Vec<u32>, Shape, Vec<u8>);
 
 fn run(
@@ -265,7 +265,7 @@ fn check(case: &Case) -> bool {
     let (rest, _) = run(&dataset, &stream, with(), &resumed, all);
     assert!(rest == whole[done..], "the rest from {done}");
 
-    // Other ranks go on with what is left of the same global batches.
+    // Other ranks resume with the rest of the same global batches.
     let parts: Vec<Vec<Seen>> = (0..case.world_size)
         .map(|rank| {
             let options = LoaderOptions {

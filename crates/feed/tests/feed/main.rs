@@ -21,7 +21,7 @@ use pelton_feed::FeedError;
 use pelton_fetch::FetchError;
 use pelton_storage::StorageErrorKind;
 
-/// The kind of a storage's error, where that is the cause.
+/// The kind of a storage's error, if that is the cause.
 fn storage_kind(error: &FeedError) -> Option<StorageErrorKind> {
     match error {
         FeedError::Fetch(FetchError::Storage(error)) => Some(error.kind),

@@ -53,7 +53,8 @@ fn batches(dataset: &Arc<Dataset>, augment: &str) -> Vec<Batch> {
     loader.map(Result::unwrap).collect()
 }
 
-/// What comes out for `dataset`, whose picture `id` is `picture(id)`, is what the pipeline makes of those pixels.
+/// Asserts that batches of `dataset`, with `picture(id)` as picture `id`, are what the pipeline makes of those
+/// pixels.
 fn check(dataset: &Arc<Dataset>, shape: [usize; 3], picture: impl Fn(usize) -> Vec<u8>) {
     let [height, width, channels] = shape;
     let text = "randomcrop:12:3,flip,cutout:4,resize:10x9,normalise:0.25:0.5";
@@ -68,7 +69,7 @@ fn check(dataset: &Arc<Dataset>, shape: [usize; 3], picture: impl Fn(usize) -> V
         for (&id, found) in batch.ids.iter().zip(found.chunks(90 * channels)) {
             let (height, width) = (height as u32, width as u32);
             pixels.set(height, width, channels, Layout::Hwc, &picture(id as usize));
-            // By the position in the epoch's order, of which nothing is left out.
+            // By the position in the epoch's order; nothing is left out.
             let position = (seen % RECORDS) as u64;
             let key = example_key(key(7, batch.epoch, Stage::Augment), position, 0);
             let mut expected = vec![0.0; 90 * channels];

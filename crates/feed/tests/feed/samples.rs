@@ -1,4 +1,4 @@
-//! Samples by number are what a loader makes, no matter who asks for them and in whichever order.
+//! Samples by number equal a loader's, from any caller and in any order.
 
 use std::collections::HashSet;
 use std::fs;
@@ -28,7 +28,7 @@ fn of(
     Samples::new(dataset, plan, stages.clone(), options).unwrap()
 }
 
-/// Every batch of a loader, and the one that is asked for by its place.
+/// Every batch of a loader equals the one requested by its epoch and step.
 fn check_places(
     dataset: &Arc<Dataset>,
     plan: &Arc<Plan>,
@@ -77,7 +77,7 @@ fn a_place_gives_what_a_loader_hands_out_there() {
             check_places(&dataset, &plan, &marked(), &options, |_, _| {});
         }
     }
-    // Without the ends of lines, of which the last has none.
+    // Without line ends; the last line has none.
     let length_of = |id: u64| dataset.locate(id).length as u32 - u32::from(id < 89);
     for policy in ["static:20,40,80", "pack:90:64", "pack:13:16"] {
         let spec = PlanSpec {
@@ -94,7 +94,7 @@ fn a_place_gives_what_a_loader_hands_out_there() {
     }
 }
 
-/// Red pictures of different sizes whose green says which they are, in folders by class.
+/// Red pictures of different sizes, with the id as green, in folders by class.
 fn pictures(folder: &Path) -> Arc<Dataset> {
     let root = folder.join("pictures");
     for id in 0..12_u8 {
@@ -129,7 +129,7 @@ fn pictures_come_in_the_order_asked_for_or_alone_in_their_own_shape() {
     assert_eq!(of_all.ids, all);
     assert_eq!(of_all.get("image").unwrap().shape().dims, [12, 8, 8, 3]);
     for (i, &id) in all.iter().enumerate() {
-        // One by one, each has what it has among others.
+        // Alone, each sample is the same as in a batch.
         let alone = small.batch(1, &[id]).unwrap();
         assert_eq!(
             alone.get("image").unwrap().bytes(),
@@ -146,7 +146,7 @@ fn pictures_come_in_the_order_asked_for_or_alone_in_their_own_shape() {
             fields.get("label").unwrap().values::<i64>().unwrap()[0],
             labels(&of_all)[i]
         );
-        // Of its own size where nothing resizes it.
+        // In its own size if no stage resizes it.
         let fields = whole.sample(0, id).unwrap();
         let image = fields.get("image").unwrap();
         let number = image.bytes()[1] / 10;
@@ -166,7 +166,7 @@ fn pictures_come_in_the_order_asked_for_or_alone_in_their_own_shape() {
     assert!(image.bytes()[..24 * 20].iter().all(|&red| red == 200));
 }
 
-/// Records of fields that a loader copies as they are.
+/// Records of fields that a loader copies unchanged.
 #[test]
 fn named_arrays_come_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,7 +216,7 @@ fn the_same_call_gives_the_same_from_any_thread() {
             });
         }
     });
-    // Another epoch draws again, and so does each time that a call has a record again.
+    // Another epoch draws again, and so does each repetition of a record in a call.
     assert_ne!(
         samples(&reader.batch(4, &[7]).unwrap()),
         samples(&reader.batch(3, &[7]).unwrap())
@@ -288,7 +288,7 @@ fn bad_records_follow_the_policy() {
             ),
             "{error}"
         );
-        // There is nothing else to give where one is asked for.
+        // A single requested sample has no replacement.
         let error = skipping.sample(0, GONE).unwrap_err();
         assert!(names(&error), "{error}");
         assert!(skipping.sample(0, GONE + 1).is_ok());

@@ -1,4 +1,4 @@
-//! Where a loader stands, as text: what is refused, and that a loader goes on from it.
+//! The state of a loader as text: refused states, and resuming from valid ones.
 
 use std::sync::Arc;
 
@@ -58,7 +58,7 @@ fn a_state_of_something_else_is_refused() {
     assert_eq!(options.start, Place::default());
 }
 
-/// A pipeline that numbers words by the vocabulary of `text`.
+/// A pipeline that maps words to numbers by the vocabulary of `text`.
 fn of_words(text: &str, end: bool) -> Stages {
     let vocabulary = Vocabulary::from_sentences([text], &VocabularyOptions::default()).unwrap();
     let ends = Ends { begin: false, end };
@@ -119,7 +119,7 @@ fn a_state_of_another_vocabulary_is_refused() {
     }
 }
 
-/// A state holds a hint of the last 64 steps, and one without it, or with a damaged one, means the same batches.
+/// A state holds a hint of the last 64 steps; without it, or with a damaged one, the batches are the same.
 #[test]
 fn a_state_goes_on_with_its_hint_and_without() {
     let folder = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn a_state_goes_on_with_its_hint_and_without() {
     for (step, expected) in planned.iter().enumerate() {
         let batch = loader.next().unwrap().unwrap();
         assert_eq!((&batch.ids, &batch.copies), (&expected.2, &expected.3));
-        // Nothing is gained by a hint of the first steps of an epoch.
+        // A hint of the first steps of an epoch saves nothing.
         if step % 97 != 96 || expected.1 < 64 {
             continue;
         }

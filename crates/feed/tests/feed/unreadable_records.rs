@@ -21,7 +21,7 @@ pub const FILES: u64 = 90;
 pub const GONE: u64 = 17;
 pub const CUT: u64 = 60;
 
-/// A folder two of whose files are no longer what was listed, and their paths.
+/// A folder with two files that changed after the listing, and their paths.
 pub fn damaged(folder: &Path) -> (Arc<Dataset>, [PathBuf; 2]) {
     let root = folder.join("images");
     for id in 0..FILES {

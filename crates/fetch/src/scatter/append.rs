@@ -87,7 +87,7 @@ impl Appender {
         Ok(())
     }
 
-    /// Hands started transfers to the disk, waits for `at_least` of them and takes up what is done.
+    /// Submits started transfers, waits for `at_least` of them and collects the finished ones.
     pub fn turn(&mut self, at_least: usize) -> Result<(), FetchError> {
         let meters = &self.stage.shared.meters;
         let began = Instant::now();

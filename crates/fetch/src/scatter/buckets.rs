@@ -1,4 +1,4 @@
-//! One epoch's buckets: which bucket a position belongs to, and the blocks each bucket has.
+//! One epoch's buckets: the bucket of each position, and the blocks of each bucket.
 
 use std::ops::Range;
 use std::sync::Mutex;
@@ -17,7 +17,7 @@ const CELLS_PER_BUCKET: u64 = 2;
 pub(super) enum Grid {
     /// One bucket for each pane of this many batches.
     Panes(u64),
-    /// So many positions a bucket: where panes begin is not known when their buckets are filled.
+    /// This many positions a bucket: the starts of panes are unknown when their buckets are filled.
     Positions(u64),
 }
 
@@ -49,7 +49,7 @@ pub(super) fn order_of(plan: &Plan, epoch: u64) -> EpochOrder {
     order.expect("only orders with an inverse are scattered")
 }
 
-/// Where the buckets of one epoch begin, in positions.
+/// The first positions of the buckets of one epoch.
 #[derive(Debug)]
 pub(super) struct BucketMap {
     pub order: EpochOrder,
@@ -111,7 +111,7 @@ impl BucketMap {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub offset: u64,
-    /// Bytes of records, without what fills up the last unit.
+    /// Bytes of records, without the padding of the last unit.
     pub used: u32,
 }
 
@@ -123,7 +123,7 @@ pub(super) struct Tail {
     pub records: u32,
 }
 
-/// A block that was written, and who needs it still.
+/// A written block, and who still needs it.
 #[derive(Debug)]
 pub(super) struct Written {
     block: Block,
@@ -152,8 +152,8 @@ impl Bucket {
         });
     }
 
-    /// The next block from number `next` on that holds records which no pane has taken on; its
-    /// number is one below the new `next`.
+    /// The next block from index `next` on with records that no pane has taken on; its index is one below the new
+    /// `next`.
     pub fn claim(&mut self, next: &mut usize) -> Option<Block> {
         while let Some(written) = self.blocks.get_mut(*next) {
             *next += 1;
@@ -165,8 +165,8 @@ impl Bucket {
         None
     }
 
-    /// A reader has the block's bytes and takes on `records` of them; true when the block is needed
-    /// no more. The epoch is sealed.
+    /// A reader has the block's bytes and takes on `records` of them; true when the block is no longer needed. The
+    /// epoch must be sealed.
     pub fn take_on(&mut self, number: usize, records: u32) -> bool {
         let written = &mut self.blocks[number];
         written.readers -= 1;
@@ -226,7 +226,7 @@ impl EpochBuckets {
 /// The layout of records in a block: slot u32, length u32 if lengths differ, the record's bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockLayout {
-    /// Length of every record, where they are of one length.
+    /// Length of every record, if all have the same.
     pub record_bytes: Option<usize>,
 }
 
@@ -329,7 +329,7 @@ mod tests {
         assert_eq!(bucket.claim(&mut second).unwrap().offset, 0);
         assert!(!bucket.take_on(0, 5));
         assert!(bucket.take_on(0, 0));
-        // Its place may be used again, so no one may claim it.
+        // Its space may be reused, so it must not be claimed.
         assert_eq!(bucket.claim(&mut 0).unwrap().offset, 1);
         assert_eq!(bucket.claim(&mut first).unwrap().offset, 1);
         assert!(bucket.claim(&mut first).is_none());

@@ -1,19 +1,18 @@
-//! The scatter path: while one epoch is read, its records are appended to *buckets* by their place
-//! in the next epoch's order, which the plan already knows; a bucket holds one pane and is put in
-//! order in memory. One sequential read and one sequential write of the data an epoch, with any budget, for
-//! disk space of about the data's size. Worth it for records far smaller than a page.
+//! The scatter path: while one epoch is read, its records are appended to *buckets* by their position in the next
+//! epoch's order, which the plan already knows; a bucket holds one pane and is put in order in memory. One sequential
+//! read and one sequential write of the data an epoch, with any budget, for disk space of about the data's size.
+//! Worth it for records far smaller than a page.
 //!
-//! Before the first epoch one sequential pass over the data fills its buckets. Orders whose blocks
-//! never change ([`pelton_plan::Order::Block`]) are written once and read every epoch, which is how
-//! block minimization prepares its data (Yu et al., TKDD 2012, section 3.1).
+//! Before the first epoch one sequential pass over the data fills its buckets. Orders with fixed blocks
+//! ([`pelton_plan::Order::Block`]) are written once and read every epoch, as block minimization prepares its data (Yu
+//! et al., TKDD 2012, section 3.1).
 //!
 //! A consumer that declines records (`epoch_barrier`) does so when a batch is planned, after the buckets of
 //! its epoch were filled. So every record is in a bucket, wanted or not. Buckets then
-//! are even runs of positions, and a batch reads as many as it covers; what was declined is passed over
-//! when its block is unpacked and goes to the next epoch's buckets like the rest. The bucket in which a
-//! batch ends is read again for the next one. Keeping it in memory was rejected: that memory would be
-//! taken from the batches. So was a file of needed rows only: rows are skipped for one to eight epochs, and
-//! each of these would need a separate file.
+//! are even runs of positions, and a batch reads as many as it covers; declined records are skipped when their block
+//! is unpacked, and go to the next epoch's buckets like the rest. The bucket in which a batch ends is read again for
+//! the next one. Keeping it in memory was rejected: that memory would be taken from the batches. So was a file of
+//! needed rows only: rows are skipped for one to eight epochs, and each of these would need a separate file.
 //!
 //! With several ranks, each has its own scratch file and buckets for the records that it owns; its first pass
 //! reads the runs of the files that contain them. That needs owners which stay the same from epoch to
@@ -23,12 +22,12 @@
 //!
 //! A bucket is a list of blocks of one size in an unlinked scratch file (`buckets`); a block is reused once
 //! panes have taken all its records. Partial last blocks are written when the
-//! last record of their epoch was appended, so that the tails of one epoch only are in memory.
+//! last record of their epoch was appended, so that only the tails of one epoch are in memory.
 //!
 //! Every worker (`worker`) does all stages of a block: it keeps several reads and writes in flight on its own
 //! queue (`append`), and decodes and scatters blocks as they arrive. Blocks of
 //! the pane after the last that there is memory for are read ahead, so the disk does not wait at the
-//! ends of panes. A thread for each stage was rejected: two cores are then as uneven as the stages.
+//! ends of panes. A thread for each stage was rejected: the load of two cores is then as uneven as the stages.
 
 mod append;
 mod buckets;
@@ -66,7 +65,7 @@ const LARGEST_BLOCK: u64 = 256 << 10;
 const LARGEST_FIRST_READ: u64 = 1 << 20;
 /// Most reads, and most writes, that one worker keeps in flight.
 const MOST_IN_FLIGHT: u64 = 8;
-/// Most buckets to a batch, where panes do not end with buckets.
+/// Most buckets of a batch, if panes do not end with buckets.
 const BUCKETS_PER_BATCH: u64 = 8;
 /// Smallest block of such buckets.
 const SMALLEST_BLOCK: u64 = 8 << 10;
@@ -85,7 +84,7 @@ fn grid(dataset: &Dataset, plan: &Plan, options: &FetchOptions, pane_batches: u6
     Grid::Positions(plan.records().div_ceil(buckets).max(1))
 }
 
-/// How the scatter path would serve this plan, or why it cannot.
+/// The cost inputs of the scatter path for this plan, or why it cannot serve it.
 pub(crate) fn case(
     dataset: &Dataset,
     plan: &Plan,
@@ -189,7 +188,7 @@ pub(crate) struct Scatter {
     buffers: BufferSizes,
     gap_bytes: u64,
     scratch_dir: PathBuf,
-    /// Place of the first batch, which is there.
+    /// Epoch and step of the first batch; it exists.
     start: Place,
     end_epoch: u64,
     fixed: bool,
@@ -267,11 +266,11 @@ impl Scatter {
         }
         let pane = self.pane_load(planned);
         if pane.left.load(Ordering::Relaxed) == 0 {
-            // No block brings records of it.
+            // No block has records of it.
             self.shared.deliver(pane.build.finish());
             return;
         }
-        // Without a stage the feed has failed, which its consumer is about to learn.
+        // Without a stage the feed has failed, and its consumer is about to receive the error.
         if let Some(stage) = &self.stage {
             stage.add(pane);
         }
@@ -383,7 +382,7 @@ impl Scatter {
         let in_flight = (self.threads * self.buffers.writes) as u64;
         let buckets = first.buckets.buckets.len() as u64;
         let partial = buckets + in_flight;
-        // Buckets at the ends of panes are there until the next pane has its part of them.
+        // Buckets at the ends of panes are kept until the next pane has read its part of them.
         let records = match self.grid {
             Grid::Panes(_) => records,
             Grid::Positions(_) => records + 2 * records / buckets.max(1),
@@ -409,7 +408,7 @@ impl Scatter {
         let mut covered = of_step(first.step).start..of_step(last.place.step).end;
         let mut left = planned.own;
         let (held, next) = if self.fixed {
-            // In the first epoch blocks are elsewhere, since they were written in its order.
+            // In the first epoch blocks have other offsets, since they were written in its order.
             let mut first = [covered.start];
             order.ids_of_each(&mut first);
             order_of(&self.plan, 0).positions_of_each(&mut first);

@@ -1,5 +1,5 @@
-//! What the workers of the scatter path share: the panes to load in order, the scratch file's space
-//! and the buffers that are not in use.
+//! State shared by the workers of the scatter path: the panes to load in order, the scratch file's space and the
+//! unused buffers.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::pane::PaneBuild;
 use crate::reader::Shared;
 use crate::share::Share;
 
-/// How many buffers of how many bytes there are.
+/// The number and the sizes of buffers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BufferSizes {
     pub block_bytes: usize,
@@ -40,7 +40,7 @@ pub(super) struct FirstPass {
     /// epoch after it.
     pub passed: u64,
     pub after: Option<Arc<EpochBuckets>>,
-    /// Whose records are read; `None` for all.
+    /// The share to read; `None` for all records.
     pub share: Option<Share>,
     /// Ids of the run that a worker takes on at a time.
     pub task_ids: u64,
@@ -67,8 +67,8 @@ pub(super) struct PaneLoad {
     pub buckets: Range<usize>,
     /// The pane's positions in the order by which its buckets were filled.
     pub covered: Range<u64>,
-    /// Which of them have a row; `None` where the first ones do, as many as there are rows. Of those
-    /// that have none, other ranks' are in no bucket here.
+    /// Which of them have a row; `None` if the first ones do, as many as there are rows. Positions without a row that
+    /// belong to other ranks are in no bucket here.
     pub kept: Option<KeptBitmap>,
     pub next: Option<Arc<EpochBuckets>>,
     /// Bucket and block that are the next to be taken on by a worker.
@@ -87,7 +87,7 @@ pub(super) struct Claim {
     pub block: Block,
 }
 
-/// What a pane does with a record of one of its buckets.
+/// A pane's use of a record of one of its buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// It is this row of the pane.
@@ -117,7 +117,7 @@ impl PaneLoad {
         Ok(row.map_or(Use::PassOver(position), Use::Row))
     }
 
-    /// The next block to read, and whether there will be none after it.
+    /// The next block to read, and whether it is the last.
     fn claim(&self) -> (Option<(usize, usize, Block)>, bool) {
         let sealed = self.held.is_sealed();
         let mut claimed = self.claimed.lock().expect("no holder of this lock panics");
@@ -234,7 +234,7 @@ impl Stage {
         self.change(|_| ());
     }
 
-    /// What [`Stage::wait`] returns; `None` when there is no more to do.
+    /// The count that [`Stage::wait`] returns; `None` when there is no more to do.
     pub fn events(&self) -> Option<u64> {
         let queue = self.queue();
         (!queue.closed).then_some(queue.events)
@@ -277,7 +277,7 @@ impl Stage {
         None
     }
 
-    /// Takes note that `records` of a block's records were taken on by the pane that claimed it.
+    /// Notes that the pane that claimed a block has taken on `records` of its records.
     pub fn take_on(&self, claim: &Claim, records: u32) {
         // Fixed buckets are read again in every epoch.
         let done = claim
@@ -303,7 +303,7 @@ impl Stage {
             let number = pane.build.number;
             queue.panes.retain(|other| other.build.number != number);
         }
-        // Every worker that read from a pane gives up its share here, after its rows were added.
+        // Every worker that read from a pane drops its share here, after adding its rows.
         if let Some(pane) = Arc::into_inner(pane)
             && pane.left.load(Ordering::Acquire) == 0
         {
@@ -327,7 +327,7 @@ impl Stage {
         space.free.push(offset);
     }
 
-    /// A buffer of one block. Tails, one a bucket, and writes in flight bound how many there are.
+    /// A buffer of one block. Tails, one a bucket, and writes in flight bound their number.
     pub fn take_buffer(&self) -> AlignedBuffer {
         let mut spare = self.spare.lock().expect("no holder of this lock panics");
         if let Some(buffer) = spare.buffers.pop() {

@@ -214,8 +214,8 @@ impl Worker {
     }
 }
 
-/// The segment that the next record of a pane goes to. Segments of one size serve each other's place
-/// again, so a record that does not fit begins another one.
+/// The segment for the next record of a pane. Segments of equal size can reuse each other's memory, so a record that
+/// does not fit starts another one.
 fn open_segment<'a>(
     stage: &Stage,
     build: &PaneBuild,

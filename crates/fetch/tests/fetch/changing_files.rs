@@ -1,5 +1,5 @@
-//! Files that shrink, grow or are rewritten while a feed reads them: on every access path the feed
-//! ends with an error that names the file, whichever read it happens at.
+//! Files that shrink, grow or are rewritten while a feed reads them: on every access path and at any read, the feed
+//! ends with an error that names the file.
 
 use std::fs::File;
 use std::path::Path;
@@ -38,8 +38,8 @@ fn text(path: &Path) {
     std::fs::write(path, (0..RECORDS).map(line).collect::<String>()).unwrap();
 }
 
-/// Runs a feed over a file that changes at batch `at` of its reads to the error it ends with; `None`
-/// where it came to its end. Small enough a budget that every path needs more than five batches.
+/// Runs a feed over a file that changes at batch `at` of its reads, and returns its error; `None` if it reached the
+/// end. The budget is so small that every path needs more than five batches.
 fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<FetchError> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data");

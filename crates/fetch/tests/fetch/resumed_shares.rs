@@ -1,8 +1,8 @@
-//! A run that goes on with another number of ranks consumes exactly the examples that are left.
+//! A run resumed with another number of ranks consumes exactly the remaining examples.
 //!
 //! Every id that any rank hands out is recorded with its epoch and step: what four ranks took before a
-//! checkpoint and three after it are together the plan, each id once. Row counts alone would not tell a
-//! record taken twice from one left out.
+//! checkpoint and three after it are together the plan, each id once. Row counts alone would not show a record taken
+//! twice from one left out.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 const EPOCHS: u64 = 3;
 
-/// LIBSVM text whose row `id` has the value `id + 1` after `id % 20` other features.
+/// LIBSVM text; row `id` has the value `id + 1` after `id % 20` other features.
 fn uneven_rows(folder: &tempfile::TempDir, records: u64) -> Arc<Dataset> {
     let mut text = String::new();
     for id in 0..records {
@@ -40,7 +40,7 @@ fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
     Arc::new(Plan::new(&PlanSpec::new(order, batching, 7), over).unwrap())
 }
 
-/// Who takes a slot: a run of neighbours, or the one that holds the record.
+/// The rank that takes a slot: that of a run of neighbours, or the one that holds the record.
 #[derive(Clone, Copy, Debug)]
 enum Division {
     Runs,
@@ -51,7 +51,7 @@ impl Division {
     fn share(self, rank: u32, ranks: u32) -> Share {
         match self {
             Division::Runs => Share::of(rank, ranks),
-            // One record in five is held by nobody.
+            // No rank holds one record in five.
             Division::Near => Share::of(rank, ranks).near(Arc::new(move |epoch, id| {
                 let stripe = (id / 7 + epoch) as u32;
                 if id % 5 == 0 {
@@ -67,8 +67,8 @@ impl Division {
 /// (epoch, step, id) of every example handed out.
 type Taken = Vec<(u64, u64, u64)>;
 
-/// Has `ranks` feeds hand out `steps` batches from `start` on, or all there are; returns what each rank
-/// took, and the place where all of them stopped.
+/// Consumes `steps` batches from `start` on, or all there are, with `ranks` feeds; returns the records of each rank,
+/// and the common end.
 fn consume(
     dataset: &Arc<Dataset>,
     plan: &Arc<Plan>,
@@ -126,7 +126,7 @@ fn planned(plan: &Plan) -> Taken {
     all
 }
 
-/// Four ranks take `before` batches, three take what is left.
+/// Four ranks take `before` batches, three take the rest.
 fn check(records: u64, order: &str, batching: Batching, division: Division, before: f64) {
     let folder = tempfile::tempdir().unwrap();
     let dataset = uneven_rows(&folder, records);
@@ -187,7 +187,7 @@ fn odd_batches_are_divided_whole() {
     }
 }
 
-/// What the checks above must not pass: a rank that goes on one batch too early or too late.
+/// The checks above must reject a rank that resumes one batch too early or too late.
 #[test]
 fn another_place_is_noticed() {
     let folder = tempfile::tempdir().unwrap();

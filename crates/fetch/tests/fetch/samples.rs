@@ -365,7 +365,7 @@ fn a_file_that_vanishes_is_named() {
     );
 }
 
-/// A sample that does not hold together is left out where the policy says so, and counted.
+/// An inconsistent sample is left out if the policy says so, and counted.
 #[test]
 fn damaged_samples_follow_the_policy() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! Every access path yields the plan's sequence exactly, from any starting place, within the
-//! budget, and reads no more than it should.
+//! Every access path yields the plan's sequence exactly, from any start, within the budget, and reads no more than it
+//! should.
 
 use std::sync::{Arc, Mutex};
 
@@ -121,7 +121,7 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
                 epoch: done as u64 / 13,
                 step: done as u64 % 13,
             };
-            // The end of an epoch is also where the next one starts.
+            // The end of an epoch is also the start of the next.
             if done == 13 {
                 options.start = Place { epoch: 0, step: 13 };
             }
@@ -159,7 +159,7 @@ fn declined_records_are_not_read() {
     assert_eq!(feed.meters().used_bytes, 2_500 * 120);
 }
 
-/// A consumer that declines records by chance and, where it is told to learn, by all it has seen.
+/// A consumer that declines records by chance and, if it `learns`, by all records seen.
 struct Chooser {
     share: u64,
     learns: bool,
@@ -173,7 +173,7 @@ fn mixed(a: u64, b: u64) -> u64 {
 }
 
 impl Chooser {
-    /// Batches with their places, from `options.start` on.
+    /// Batches with their epochs and ends, from `options.start` on.
     fn batches(
         mut self,
         dataset: &Arc<Dataset>,
@@ -290,8 +290,8 @@ fn a_feed_of_chosen_records_goes_on_from_every_batch() {
     }
 }
 
-/// Small rows of which few are wanted: no more than a read and a write of the data an epoch, and a
-/// part of a read for buckets that two batches share.
+/// Small rows, few of them wanted: at most one read and one write of the data an epoch, and a part of a read for
+/// buckets that two batches share.
 #[test]
 fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
     let folder = tempfile::tempdir().unwrap();
@@ -452,7 +452,7 @@ fn window_reads_little_more_than_its_floor() {
     }
 }
 
-/// Panes end where loads end: each unit is read for its own load, not for two.
+/// Panes end at the ends of loads: each unit is read for its own load, not for two.
 #[test]
 fn a_load_that_fits_is_read_about_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -575,7 +575,7 @@ fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64
     panic!("{} records were read in parts", wanted.len());
 }
 
-/// With 96 MB in the files, of which a sweep takes most, and panes of megabytes.
+/// With 96 MB in the files, most of it in one sweep, and panes of megabytes.
 #[test]
 fn the_first_batch_does_not_wait_for_a_sweep_or_a_whole_pane() {
     let window = Access::Window { gap_bytes: None };
@@ -585,7 +585,7 @@ fn the_first_batch_does_not_wait_for_a_sweep_or_a_whole_pane() {
         (Access::Direct, Order::Full),
     ] {
         let bytes = bytes_before_the_first_batch(access, order, 64);
-        // 512 records of 964 bytes, each in up to two pages where it is read by itself.
+        // 512 records of 964 bytes, each in up to two pages if it is read by itself.
         assert!(bytes <= 512 * 2 * 4096, "{bytes} bytes by {access} {order}");
     }
     // A batch that would cost too large a share of a sweep waits for it.

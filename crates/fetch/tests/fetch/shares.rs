@@ -90,7 +90,7 @@ fn owner(id: u64, world_size: u32, stripe: u64) -> u32 {
     (id / stripe % u64::from(world_size)) as u32
 }
 
-/// What the plan says that a rank with such stripes takes.
+/// The batches of a rank with such stripes according to the plan.
 fn planned_stripes(plan: &Plan, rank: u32, world_size: u32, stripe: u64) -> Batches {
     let mut expected = planned(plan, 0..3);
     for (_, _, ids) in &mut expected {

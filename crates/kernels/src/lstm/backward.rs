@@ -16,10 +16,10 @@ use crate::precision::Precision;
 use crate::simd::{self, Kernel, Simd};
 use crate::sums;
 
-/// What a backward pass writes.
+/// The outputs of a backward pass.
 #[derive(Debug)]
 pub struct LstmGradients<'a> {
-    /// \[T, B, I\]; none where the input needs no gradient.
+    /// \[T, B, I\]; `None` if the input needs no gradient.
     pub dx: Option<&'a mut [f32]>,
     /// \[B, H\].
     pub dh0: &'a mut [f32],
@@ -130,7 +130,7 @@ impl Lstm {
     }
 }
 
-/// What all steps of a backward pass share.
+/// Shared by all steps of a backward pass.
 struct Backward<'a> {
     sizes: Lstm,
     level: Simd,
@@ -155,14 +155,14 @@ impl Backward<'_> {
             hidden,
             ..
         } = self.sizes;
-        // The step after, whose sums' gradients come back through W_hh.
+        // The step after; the gradients of its sums come back through W_hh.
         let after = steps - step;
         let mut sums = vec![0.0; rows.len() * W];
         let d = left_rows(rows.len(), 4 * hidden, |i| {
             let row = rows.start + i;
             let comes =
                 after < steps && self.input.position(&self.sizes, after, row) == Position::Next;
-            // SAFETY: step `after` is done, and nobody writes its gates again.
+            // SAFETY: step `after` is done, and no thread writes its gates again.
             comes.then(|| unsafe {
                 self.gates
                     .read((after * batch + row) * 4 * hidden, 4 * hidden)
@@ -230,7 +230,7 @@ impl<const W: usize> Kernel for BackwardGates<'_, W> {
             // SAFETY: only this call touches these rows and units of dh and dc in this step.
             let (carried_dh, carried_dc) =
                 unsafe { (of.dh.write(carried, len), of.dc.write(carried, len)) };
-            // What came through W_hh, or past a held step.
+            // The gradient through W_hh, or past a held step.
             let mut dh: [f32; W] = vector(carried_dh);
             let sums: [f32; W] = vector(sums);
             for u in 0..W {

@@ -15,7 +15,7 @@ use crate::simd::{self, Kernel, Simd};
 
 impl Lstm {
     /// Forward. Writes `y` \[T, B, H\] (h of every step; the last is h_n), `cells` \[T, B, H\] (the last is c_n) and
-    /// `gates` \[T, B, 4H\]; `backward` needs all three. Panics where sizes do not fit; so does `backward`.
+    /// `gates` \[T, B, 4H\]; `backward` needs all three. Panics if sizes do not fit; so does `backward`.
     pub fn forward(
         &self,
         input: LstmInput<'_>,
@@ -94,7 +94,7 @@ impl Lstm {
     }
 }
 
-/// What all steps of a forward pass share.
+/// Shared by all steps of a forward pass.
 struct Forward<'a> {
     sizes: Lstm,
     level: Simd,
@@ -161,7 +161,7 @@ impl Forward<'_> {
         let Lstm { batch, hidden, .. } = self.sizes;
         match t {
             0 => &start[row * hidden + at..][..len],
-            // SAFETY: step t − 1 is done, and nobody writes its states again.
+            // SAFETY: step t − 1 is done, and no thread writes its states again.
             _ => unsafe { states.read(((t - 1) * batch + row) * hidden + at, len) },
         }
     }
@@ -196,7 +196,7 @@ impl<const W: usize> Kernel for ForwardGates<'_, W> {
         for (row, sums) in rows.clone().zip(sums.chunks_exact(4 * W)) {
             let position = of.input.position(&of.sizes, t, row);
             let at = (t * batch + row) * hidden + first;
-            // SAFETY: only this call writes these rows and units of step t, and nobody reads them before it is done.
+            // SAFETY: only this call writes these rows and units of step t, and no thread reads them before it is done.
             let (y, cell) = unsafe { (of.y.write(at, len), of.cells.write(at, len)) };
             if position == Position::Hold {
                 y.copy_from_slice(of.before(&of.y, of.input.h0, t, row, first, len));

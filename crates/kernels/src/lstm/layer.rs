@@ -26,10 +26,10 @@ pub struct LstmWeights<'a> {
     pub b_hh: &'a [f32],
 }
 
-/// What a step does to a row.
+/// The effect of a step on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// Goes on from the state before.
+    /// Continues from the state before.
     Next,
     /// Begins from a state of zeros: the first word of a sentence in a row of several.
     Reset,
@@ -51,7 +51,7 @@ pub fn positions_of_lengths(steps: usize, lengths: &[usize]) -> Vec<Position> {
     (0..steps).flat_map(at).collect()
 }
 
-/// What a forward pass reads besides weights.
+/// The inputs of a forward pass, without the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct LstmInput<'a> {
     /// \[T, B, I\].
@@ -60,12 +60,12 @@ pub struct LstmInput<'a> {
     pub h0: &'a [f32],
     /// \[B, H\].
     pub c0: &'a [f32],
-    /// \[T, B\]; all `Next` if none.
+    /// \[T, B\]; by default all `Next`.
     pub positions: Option<&'a [Position]>,
 }
 
 impl Lstm {
-    /// Panics where sizes do not fit.
+    /// Panics if sizes do not fit.
     pub(super) fn check(
         &self,
         input: &LstmInput<'_>,
@@ -100,7 +100,7 @@ impl Lstm {
 }
 
 impl LstmInput<'_> {
-    /// What step `t` does to a row.
+    /// The effect of step `t` on a row.
     #[inline(always)]
     pub(super) fn position(&self, sizes: &Lstm, t: usize, row: usize) -> Position {
         self.positions

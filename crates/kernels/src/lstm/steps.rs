@@ -1,4 +1,4 @@
-//! How steps are divided among threads, and what both passes do in a step.
+//! Division of steps among threads, and the code that both passes share in a step.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::layer::Lstm;
 use crate::block::{DEPTH, LEFT_ROW};
 use crate::team;
 
-/// Rows of a group that are computed together; also the fewest rows for which a group is worth making.
+/// Rows of a group that are computed together; also the fewest rows of a useful group.
 pub const HIGH: usize = 14;
 
 /// Operations of a step for which meeting another thread (about 0.3 µs) is worth while.
@@ -26,7 +26,7 @@ impl Lstm {
         panels
     }
 
-    /// Runs `step(number, rows, blocks of units)` for all steps, rows and units, on all threads.
+    /// Runs `step(index, rows, blocks of units)` for all steps, rows and units, on all threads.
     pub(super) fn divide(
         &self,
         wide: usize,
@@ -62,7 +62,7 @@ pub fn for_high(rows: Range<usize>, f: impl Fn(Range<usize>)) {
     }
 }
 
-/// `W` numbers at most, filled up with zeros; without a call where there are `W`.
+/// At most `W` numbers, padded with zeros; without a call if there are `W`.
 #[inline(always)]
 pub fn vector<const W: usize>(from: &[f32]) -> [f32; W] {
     match <[f32; W]>::try_from(from) {

@@ -70,7 +70,7 @@ fn numbers(n: usize, seed: u64) -> Vec<f32> {
     (0..n).map(|_| next()).collect()
 }
 
-/// `size` is what the summands amount to; a few dozen roundings of 2⁻²⁴ each.
+/// `size` is the sum of the summands' magnitudes; the tolerance is a few dozen roundings of 2⁻²⁴ each.
 fn near(what: &str, got: &[f32], expected: &[f64], size: f64) {
     for (i, (&got, &expected)) in got.iter().zip(expected).enumerate() {
         let error = (f64::from(got) - expected).abs();
@@ -135,7 +135,7 @@ fn check(pixels: usize, channels: usize, with_residual: bool, relu: bool, center
             .collect();
         near(&what("running variance"), &running_variance, &new, 2.0);
 
-        // The reference masks where this y does, which near 0 may differ by a rounding.
+        // The reference uses the mask of this y, which near 0 may differ by a rounding.
         if relu {
             let masked: Vec<f32> = dy
                 .iter()

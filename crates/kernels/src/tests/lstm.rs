@@ -219,7 +219,7 @@ fn lengths_resets_and_holds() {
     mixed.check();
 }
 
-/// Two sentences in one row, the second after a reset, are each what they are alone.
+/// Two sentences in one row, the second after a reset, give the same results as alone.
 #[test]
 fn nothing_leaks_over_a_reset() {
     let mut both = case(7, 1, 3, 21);

@@ -27,7 +27,7 @@ pub(crate) fn scaled(seed: u32, n: usize, by: f32) -> Vec<f32> {
     numbers(seed, n).into_iter().map(|x| x * by).collect()
 }
 
-/// What PyTorch computed.
+/// PyTorch's results.
 fn expected(name: &str) -> Vec<f64> {
     let line = include_str!("expected.txt")
         .lines()
@@ -40,7 +40,8 @@ fn wide(x: &[f32]) -> Vec<f64> {
     x.iter().map(|&x| f64::from(x)).collect()
 }
 
-/// Fails where a number of `got` is further than `tolerance` from its like, relative to the largest expected (or to 0.1).
+/// Fails if a number of `got` is further than `tolerance` from the expected one, relative to the largest expected (or
+/// to 0.1).
 #[track_caller]
 fn close(what: &str, got: &[f32], expected: &[f64], tolerance: f64) {
     assert_eq!(got.len(), expected.len(), "{what}");
@@ -82,7 +83,7 @@ fn pick(x: &[f32], sample: &[usize]) -> Vec<f32> {
     sample.iter().map(|&i| x[i]).collect()
 }
 
-/// The error function: its series near 0, a continued fraction for what is left to 1 further out.
+/// The error function: its series near 0, a continued fraction for 1 − erf further out.
 fn erf(x: f64) -> f64 {
     if x.abs() > 2.5 {
         let a = x.abs();

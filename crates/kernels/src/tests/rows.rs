@@ -30,7 +30,7 @@ fn layer_norm_at_odd_shapes() {
             beta: &beta,
             eps: 1e-5,
         };
-        // Far from zero, where a variance from sums of squares would lose its digits.
+        // Far from zero: a variance from sums of squares would lose its digits.
         let x: Vec<f32> = numbers(3, n * d).iter().map(|x| x * 3.0 + 20.0).collect();
         let dy = numbers(4, n * d);
         let y = plain_norm(&norm, &wide(&x));
@@ -64,7 +64,7 @@ fn layer_norm_at_odd_shapes() {
         for level in Simd::available() {
             let (mut got, mut statistics) = (vec![9.0; n * d], vec![9.0; 2 * n]);
             norm.forward_at(level, &x, &mut got, &mut statistics);
-            // An error of 20·2⁻²⁴ in the mean, over a deviation of about 1.7 (less where d is 2).
+            // An error of 20·2⁻²⁴ in the mean, over a deviation of about 1.7 (less if d is 2).
             close("y", &got, &y, 1e-5);
             let (mut dx, mut dgamma, mut dbeta) = (vec![9.0; n * d], vec![1.0; d], vec![1.0; d]);
             norm.backward_at(
@@ -200,8 +200,8 @@ fn dropout_drops_its_share_and_the_same_again() {
             .filter(|(a, b)| **a == 0.0 && **b == 0.0)
             .count() as f64
     };
-    // Five standard deviations of a binomial count: of dropped places, and of places that two keys, neighbours or
-    // blocks have in common as often as chance.
+    // Five standard deviations of a binomial count: of dropped elements, and of elements that two keys, neighbours or
+    // blocks have in common as often as by chance.
     let within =
         |count: f64, n: f64, p: f64| (count - n * p).abs() < 5.0 * (n * p * (1.0 - p)).sqrt();
     let n = n as f64;

@@ -24,7 +24,8 @@ pub(crate) fn add_products<const FUSED: bool>(z: &[f64], width: usize, matrix: &
             let mut tile = [[0.0_f64; TILE]; TILE_ROWS];
             for z in z.chunks_exact(width) {
                 let (rows, columns) = (&z[i..i + TILE_ROWS], &z[j..j + TILE]);
-                // Not by iterators, which are compiled apart and called: that took a third of the time of a pass.
+                // Not by iterators, which are compiled as separate functions: the calls took a third of the time of a
+                // pass.
                 for r in 0..TILE_ROWS {
                     for c in 0..TILE {
                         tile[r][c] = fused::<FUSED>(rows[r], columns[c], tile[r][c]);

@@ -40,7 +40,7 @@ impl Simd {
         Level::available().into_iter().map(Simd).collect()
     }
 
-    /// The best level of this processor, or less where `PELTON_CPU` says so.
+    /// The best level of this processor, or a lower one set by `PELTON_CPU`.
     pub fn best() -> Simd {
         Simd(Level::current())
     }

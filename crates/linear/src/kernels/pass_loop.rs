@@ -1,4 +1,4 @@
-//! The loop over the rows of a block, and what it asks of vectors.
+//! The loop over the rows of a block, and the vector operations that it needs.
 
 use pelton_format::Layout;
 
@@ -11,7 +11,7 @@ pub(crate) struct BlockRows<'a> {
     pub(crate) layout: Layout,
     /// Features of the model.
     pub(crate) features: usize,
-    /// Value of the constant feature, whose weight follows those of the features; 0 for none.
+    /// Value of the constant feature, 0 for none; its weight follows those of the features.
     pub(crate) bias: f32,
 }
 
@@ -34,7 +34,7 @@ pub(crate) trait Dots {
     fn dot(&self, place: RowAddress) -> f32;
     /// Asks for the values of a row that will be visited soon.
     fn prefetch_row(&self, place: RowAddress);
-    /// Prefetches the weights of a row whose values have arrived.
+    /// Prefetches the weights of a row after its values have arrived.
     fn prefetch_weights(&self, place: RowAddress);
 }
 

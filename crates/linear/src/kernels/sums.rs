@@ -72,8 +72,8 @@ pub(crate) fn add_rows(
     size
 }
 
-/// What is done with each row. Its method must be inlined always: a closure may be compiled apart, without the processor's
-/// features.
+/// The work for each row. Its method must always be inlined: a closure may be compiled separately, without the
+/// processor's features.
 trait Each {
     fn each(&mut self, s: usize, x: Values<'_>);
 }
@@ -133,7 +133,7 @@ impl Values<'_> {
             None => {
                 let (chunks, tail) = self.values.as_chunks::<LANES>();
                 let (ws, w_tail) = w[..self.values.len()].as_chunks::<LANES>();
-                // Loops and no iterator adapters, which would be compiled apart too.
+                // Plain loops: iterator adapters would be compiled as separate functions too.
                 for c in 0..chunks.len() {
                     for k in 0..LANES {
                         sums[k] += f64::from(chunks[c][k]) * ws[c][k].into();
@@ -214,7 +214,7 @@ impl Values<'_> {
     }
 }
 
-/// Calls `each` with the number and the values of every row, asking ahead for rows and for their weights.
+/// Calls `each` with the index and the values of every row; prefetches rows and their weights.
 struct Walk<'a, F> {
     rows: &'a BlockRows<'a>,
     places: &'a [RowAddress],

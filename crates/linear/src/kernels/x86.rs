@@ -23,7 +23,7 @@ trait Registers: Copy {
     /// The processor must have the features of the implementation (as for all methods here).
     unsafe fn load(values: &[f32; NARROW]) -> Self;
     unsafe fn store(self) -> [f32; NARROW];
-    /// The first lanes from `x` (as many as there are), the others from `rest`.
+    /// The first `x.len()` lanes from `x`, the others from `rest`.
     unsafe fn load_row(x: &[f32], masks: Self, rest: Self) -> Self;
     unsafe fn masks(lanes: usize) -> Self;
     unsafe fn dot(self, other: Self) -> f32;
@@ -216,14 +216,14 @@ impl<'a, R: Registers> Narrow<'a, R> {
 
     #[inline(always)]
     fn load_row(&self, place: RowAddress) -> R {
-        // SAFETY: `new` was told that the features are there.
+        // SAFETY: the caller of `new` guarantees the processor features.
         unsafe { R::load_row(self.row(place), self.masks, self.rest) }
     }
 
     /// Writes the weights back.
     #[inline(always)]
     fn finish(self, w: &mut [f32]) {
-        // SAFETY: `new` was told that the features are there.
+        // SAFETY: the caller of `new` guarantees the processor features.
         let lanes = unsafe { self.w.store() };
         w[..self.used].copy_from_slice(&lanes[..self.used]);
         if w.len() > self.used
@@ -237,7 +237,7 @@ impl<'a, R: Registers> Narrow<'a, R> {
 impl<R: Registers> Dots for Narrow<'_, R> {
     #[inline(always)]
     fn dot(&self, place: RowAddress) -> f32 {
-        // SAFETY: `new` was told that the features are there.
+        // SAFETY: the caller of `new` guarantees the processor features.
         unsafe { self.w.dot(self.load_row(place)) }
     }
 
@@ -255,7 +255,7 @@ impl<R: Registers> Vectors for Narrow<'_, R> {
 
     #[inline(always)]
     fn add(&mut self, place: RowAddress, scale: f32) {
-        // SAFETY: `new` was told that the features are there.
+        // SAFETY: the caller of `new` guarantees the processor features.
         self.w = unsafe { self.w.add_scaled(scale, self.load_row(place)) };
     }
 }
@@ -493,8 +493,8 @@ impl<W: AsRef<[f32]>> Dots for Avx512Sparse<'_, W> {
         // A gather counts in signed 32 bits: indices from 2^31 would turn negative.
         assert!(w.len() <= i32::MAX as usize);
         let (indices, values) = self.0.row(place);
-        // SAFETY: only instantiated inside functions with AVX-512. Lanes beyond the row are masked
-        // out of the loads, and lanes whose index is not below the length of w out of the gather.
+        // SAFETY: only instantiated inside functions with AVX-512. Lanes beyond the row are masked out of the loads,
+        // and lanes with an index not below the length of w out of the gather.
         let dot = unsafe {
             let length = _mm512_set1_epi32(w.len() as i32);
             let mut sum = _mm512_setzero_ps();

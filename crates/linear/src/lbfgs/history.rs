@@ -8,13 +8,13 @@ use crate::newton::{drop_dust, factor_of};
 
 /// Most pairs that are kept.
 pub(super) const PAIRS: usize = 10;
-/// What a free bias has in place of 1 in the metric: enough for a bias that no row has a curvature in.
+/// Stands for 1 in the metric of a free bias: enough for a bias without curvature in any row.
 const NEXT_TO_NOTHING: f64 = 1e-12;
 
 /// M = I + Σ C h x xᵀ, the same for each class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Metric {
-    /// Its diagonal, and its Cholesky factor where there is one.
+    /// Its diagonal, and its Cholesky factor if there is one.
     diagonal: Vec<f64>,
     factor: Vec<f64>,
 }
@@ -89,13 +89,13 @@ struct Pair {
     product: f64,
 }
 
-/// What steps are made from.
+/// The state that steps are computed from.
 #[derive(Clone, Debug)]
 pub(super) struct History {
     metric: Metric,
     /// The newest last.
     pairs: VecDeque<Pair>,
-    /// What M⁻¹ is multiplied with.
+    /// Factor on M⁻¹.
     scale: f64,
 }
 
@@ -108,7 +108,7 @@ impl History {
         }
     }
 
-    /// Goes on with another metric.
+    /// Replaces the metric and keeps the pairs.
     pub fn use_metric(&mut self, metric: Metric, sizes: &Sizes) {
         self.metric = metric;
         if let Some(pair) = self.pairs.back() {
@@ -129,7 +129,7 @@ impl History {
         features.map(|(w, own)| own * dot(w, w)).sum()
     }
 
-    /// Makes weights 0 that are nothing but rounding.
+    /// Zeroes weights that are only rounding.
     pub fn drop_dust(&self, w: &mut [f64], left: f64, sizes: &Sizes) {
         let each = |own: &f64| std::iter::repeat_n(*own, sizes.columns);
         let diagonal: Vec<f64> = self.metric.diagonal.iter().flat_map(each).collect();
@@ -157,13 +157,13 @@ impl History {
         }
     }
 
-    /// Leaves nothing but the metric.
+    /// Drops everything but the metric.
     pub fn forget(&mut self) {
         self.pairs.clear();
         self.scale = 1.0;
     }
 
-    /// The step from a place of this gradient.
+    /// The step from a point with this gradient.
     pub fn step(&self, gradient: &[f64], sizes: &Sizes) -> Vec<f64> {
         let add = |vector: &mut [f64], factor: f64, other: &[f64]| {
             for (value, other) in vector.iter_mut().zip(other) {
@@ -187,7 +187,7 @@ impl History {
         step
     }
 
-    /// The scale, and all vectors: of the pairs, and the metric where there is one.
+    /// The scale, and all vectors: of the pairs, and the metric if there is one.
     pub fn to_numbers(&self) -> (f64, Vec<Vec<f64>>) {
         let pairs = self.pairs.iter();
         let pairs = pairs.flat_map(|pair| [pair.step.clone(), pair.change.clone()]);
@@ -201,7 +201,7 @@ impl History {
         self.pairs.len()
     }
 
-    /// Back, from the pairs and the metric; `None` where these do not fit.
+    /// The reverse, from the pairs and the metric; `None` if these do not fit.
     pub fn from_numbers(
         scale: f64,
         pairs: &[f64],

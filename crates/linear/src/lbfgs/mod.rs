@@ -1,5 +1,5 @@
-//! L-BFGS for smooth losses, in memory, streamed or on ranks: of one vector a subproblem, or the multinomial logistic loss,
-//! which ties the vectors of all classes together.
+//! L-BFGS for smooth losses, in memory, streamed or on ranks: with one vector a subproblem, or the multinomial logistic
+//! loss, which couples the vectors of all classes.
 //!
 //! P(W) = ½ Σ_k ‖w_k‖² + Σ_i C_i [log Σ_k e^(w_k·x_i) − w_y·x_i], or P(w) = ½‖w‖² + Σ_i C_i ξ(s_i w·x_i; t_i)
 //!
@@ -11,24 +11,25 @@
 //! | M | the metric that steps begin from |
 //!
 //! **Steps.** A pass over the rows, in any order, gives loss and gradient; the step is that of L-BFGS (Nocedal, Wright,
-//! Numerical Optimization, 2006, alg. 7.4) from ten pairs. Newton's method would need (K d)² products a row. The metric is
-//! M = I + Σ C h x xᵀ for each class, at first with h = ½, which is at least the Hessian (Böhning, Annals of the Institute
-//! of Statistical Mathematics 1992): so how features are scaled and correlated hardly counts. Rows that are classified well
-//! have less curvature; where the sum of the curvatures has fallen to a half or doubled, or changed in ten passes, M is made
-//! again, with h = 2 max_k p_k (1 − p_k). Of a vector alone h is the curvature of the loss, at first at least the slope over
-//! the distance to the least loss. Between, M is divided by sᵀy / yᵀM⁻¹y of the last pair (eq. 7.20, in the metric). Beyond
-//! [`crate::MOST_NEWTON_FEATURES`] features it is its diagonal, and where features are many for the classes it is summed
-//! over a part of the rows.
+//! Numerical Optimization, 2006, alg. 7.4) from ten pairs. Newton's method would need (K d)² products a row. The metric
+//! is M = I + Σ C h x xᵀ for each class, at first with h = ½, which is at least the Hessian (Böhning, Annals of the
+//! Institute of Statistical Mathematics 1992): so scaling and correlation of features hardly matter. Rows that are
+//! classified well have less curvature; when the sum of the curvatures has halved or doubled, or changed in ten passes,
+//! a pass recomputes M with h = 2 max_k p_k (1 − p_k). For a single vector h is the curvature of the loss, at first at
+//! least the slope over the distance to the least loss. In between, M is divided by sᵀy / yᵀM⁻¹y of the last pair (eq.
+//! 7.20, in the metric). Beyond [`crate::MOST_NEWTON_FEATURES`] features M is diagonal, and if features are many for
+//! the classes, M sums only a part of the rows.
 //!
-//! A step that decreases the value too little is cut short, where the slopes at both ends say that the slope is 0. Nearly
-//! all steps have their full length, so a pass a step is enough and no margins are kept, which rows that are streamed have no
-//! room for.
+//! A step that decreases the value too little is cut short at the point of slope 0, interpolated from the slopes at
+//! both ends. Nearly all steps have their full length, so one pass a step is enough. No margins are kept: streamed rows
+//! have no room for them.
 //!
-//! **Certificate**: see [`bound`], and of a vector alone [`crate::look`]. Every pass gives one, of the weights rounded to f32.
+//! **Certificate**: see [`bound`], for a single vector [`crate::look`]. Every pass gives one, of the weights rounded to
+//! f32.
 //!
-//! Cost of a pass: 2 K products a value, 3 K with a free bias of all classes, 3 K and 4 K near the optimum, where rounding w
-//! would matter; where M is made d²/2 a row more. Memory: 24 vectors of K d numbers, and one or two and in the first
-//! pass d² a lane of threads ([`Lbfgs::bytes`]).
+//! Cost of a pass: 2 K products a value, 3 K with a free bias of all classes, 3 K and 4 K near the optimum, where
+//! rounding w would matter; d²/2 a row more when M is computed. Memory: 24 vectors of K d numbers, and one or two and
+//! in the first pass d² a lane of threads ([`Lbfgs::bytes`]).
 
 mod bound;
 mod history;
@@ -59,12 +60,12 @@ use pass::{CORRECT, LOSS, Lane, Pass, Sizes, Sums, TRACE, VALUE};
 use point::{Found, Point};
 use tree::Tree;
 
-/// Passes of the cost of which the matrix may be.
+/// Most passes that computing the matrix may cost.
 const MATRIX_PASSES: usize = 4;
-/// Rows a feature that are enough for it, and the fewest that one of a vector alone is summed over.
+/// Rows a feature that are enough for it, and the fewest for the matrix of a single vector.
 const MATRIX_ROWS: usize = 16;
 const LEAST_MATRIX_ROWS: usize = 4;
-/// Share of the cost of all rows below which a class has none, for a free bias.
+/// Share of the cost of all rows below which a class counts as empty, for a free bias.
 const NONE: f64 = 1e-12;
 /// A run of rows without a check for interruption.
 const RUN: usize = 1 << 12;
@@ -75,7 +76,7 @@ pub struct Lbfgs {
     problem: Arc<Problem>,
     wanted: f64,
     sizes: Sizes,
-    /// The matrix is summed over each so many records.
+    /// The matrix sums every `stride`-th record.
     stride: u64,
     /// One of all classes, or one a subproblem.
     points: Vec<Point>,
@@ -84,7 +85,7 @@ pub struct Lbfgs {
     simd: Simd,
 }
 
-/// A pass under way.
+/// The lanes of a running pass.
 #[derive(Debug)]
 enum Lanes {
     None,
@@ -93,8 +94,8 @@ enum Lanes {
 }
 
 impl Lbfgs {
-    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics at a loss or penalty with kinks, and where
-    /// the vectors of all classes of several models are tied together: see [`crate::SideBySide`].
+    /// A run from w = 0 over `records` rows to the relative gap `wanted`. Panics for a loss or penalty with kinks, and
+    /// for several models with coupled classes: see [`crate::SideBySide`].
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Lbfgs {
         assert!(Lbfgs::applies(&problem));
         assert!(!problem.is_coupled() || problem.models() == 1);
@@ -111,7 +112,7 @@ impl Lbfgs {
         }
     }
 
-    /// The matrix is summed over each so many of the records.
+    /// The matrix sums every `stride`-th record.
     pub(crate) fn stride(problem: &Problem, records: usize) -> u64 {
         let sizes = Sizes::of(problem);
         let enough = records / (MATRIX_ROWS * sizes.length);
@@ -235,7 +236,7 @@ impl Lbfgs {
         Ok(())
     }
 
-    /// What a pass looks at: of points that are done, their best weights.
+    /// The weights that a pass looks at: the best weights of points that are done.
     fn views(&self) -> Vec<View<'_>> {
         let points = self.points.iter();
         points.map(|point| point.view(self.sizes.length)).collect()
@@ -370,7 +371,7 @@ impl PassSolver for Lbfgs {
         let is_coupled = self.problem.is_coupled();
         let sum = |of: fn(&Point) -> f64| {
             let points = self.points.iter().enumerate();
-            // The model of a grid whose classes are tied together is alone here.
+            // With coupled classes there is a single model here.
             let factor = |s| {
                 if is_coupled {
                     1.0

@@ -1,7 +1,7 @@
-//! One pass over the rows for the loss of all classes: the sums that a step and a certificate are made of.
+//! One pass over the rows for the loss of all classes: the sums that a step and a certificate need.
 //!
-//! Vectors of all classes lie feature by feature, the numbers of the classes next to one another, so that a value of a
-//! row meets those of all classes at once. Dense rows are copied side by side and multiplied in tiles; sparse ones are
+//! Vectors of all classes are stored feature by feature, the classes of a feature contiguous, so that a value of a row
+//! meets those of all classes at once. Dense rows are copied side by side and multiplied in tiles; sparse ones are
 //! taken value by value. The rows of a block are dealt to a number of lanes that does not depend on the number of
 //! threads, so sums have the same bits on any machine width.
 
@@ -26,7 +26,7 @@ const LANE_BYTES: usize = 64 << 20;
 /// The distance of a value from the largest of its row at which the probability stops falling.
 const FARTHEST: f64 = 700.0;
 
-/// Sums that stand alone.
+/// Number of scalar sums.
 pub(super) const FIGURES: usize = 8;
 /// Σ of the losses of the weights rounded to f32, and Σ C (1 − p_y) ‖x‖: how far they move with w.
 pub(super) const LOSS: usize = 0;
@@ -39,7 +39,7 @@ pub(super) const SIZE: usize = 5;
 /// Rows that the rounded weights predict right.
 pub(super) const CORRECT: usize = 6;
 
-/// Σ C h ‖x‖², the trace of what the metric has of these rows.
+/// Σ C h ‖x‖², the trace of these rows' part of the metric.
 pub(super) const TRACE: usize = 7;
 
 /// Sizes of the vectors of a point: of all classes, or of one subproblem.
@@ -53,7 +53,7 @@ pub(super) struct Sizes {
     pub width: usize,
     /// Whether there is a bias that is not regularised: the last feature.
     pub bias_is_free: bool,
-    /// The feature whose weight is 1.
+    /// The feature with the fixed weight 1.
     pub offset: Option<usize>,
 }
 
@@ -93,7 +93,7 @@ impl Sizes {
         usize::from(self.bias_is_free) * self.classes * self.classes
     }
 
-    /// Numbers that a pass sums, in addition to those of the metric.
+    /// Length of the sums of a pass, without the metric.
     pub fn sums(&self) -> usize {
         FIGURES + 2 * self.columns + self.vector() + self.shifts() + self.overlaps()
     }
@@ -110,7 +110,7 @@ impl Sizes {
     }
 }
 
-/// The sums of a pass, which lie one after the other.
+/// The sums of a pass, stored one after the other.
 pub(super) struct Sums<'a> {
     pub figures: &'a mut [f64],
     /// With a free bias, of each class k and its parent l in the tree: Σ C p_k p_l log(p_l / p_k).
@@ -119,11 +119,11 @@ pub(super) struct Sums<'a> {
     pub owns: &'a mut [f64],
     /// Σ α_k x.
     pub pulls: &'a mut [f64],
-    /// With a free bias Σ C p_k p_l x, nothing for the root.
+    /// With a free bias Σ C p_k p_l x, 0 for the root.
     pub shifts: &'a mut [f64],
     /// With a free bias, by the class of the largest probability and the other: Σ C p_k p_l.
     pub overlaps: &'a mut [f64],
-    /// Where it is wanted, Σ C h x xᵀ, its lower triangle or its diagonal.
+    /// If wanted, Σ C h x xᵀ: its lower triangle or its diagonal.
     pub metric: &'a mut [f64],
 }
 
@@ -147,7 +147,7 @@ impl Sums<'_> {
     }
 }
 
-/// What one lane has summed.
+/// The sums of one lane.
 #[derive(Debug)]
 pub(super) struct Lane {
     pub sums: Vec<f64>,
@@ -171,7 +171,7 @@ impl Lane {
     }
 }
 
-/// Some rows side by side, and what belongs to them.
+/// Buffers for a chunk of rows.
 #[derive(Debug, Default)]
 struct Work {
     /// x of dense rows, each padded with zeros.
@@ -199,11 +199,11 @@ pub(super) struct Pass<'a> {
     pub rounded: &'a [f64],
     /// Whether these differ.
     pub is_exact: bool,
-    /// The class that each exchanges probability with where a bias is free.
+    /// With a free bias, the class that each exchanges probability with.
     pub parents: &'a [usize],
     /// Whether rows have the largest curvature possible in the metric.
     pub is_first: bool,
-    /// The matrix is summed over each so many records, for all.
+    /// The matrix sums the records with ids divisible by `stride`, each times `stride`.
     pub stride: u64,
     pub simd: Simd,
 }
@@ -248,7 +248,7 @@ impl Kernel for Chunk<'_> {
     }
 }
 
-// Loops and no iterator adapters, which would be compiled apart, without the processor's features.
+// Plain loops: iterator adapters would be compiled as separate functions, without the processor's features.
 impl Chunk<'_> {
     #[inline(always)]
     fn sum<const FUSED: bool>(self) {
@@ -380,7 +380,7 @@ impl Work {
     }
 }
 
-/// What the values of a row say.
+/// Probabilities and loss of a row.
 struct Shares {
     /// The class of the largest value, the first of equals.
     top: usize,
@@ -389,7 +389,7 @@ struct Shares {
     loss: f64,
     /// Probability of all classes but the own.
     others: f64,
-    /// What e^(z_k) over the largest is to be multiplied with.
+    /// Turns e^(z_k) over the largest into a probability.
     scale: f64,
 }
 
@@ -404,7 +404,7 @@ impl Shares {
                 top = k;
             }
         }
-        // Neither sum has the one large number that small ones would vanish next to.
+        // Each sum leaves out the one large term, in which small ones would vanish.
         let (mut rest, mut others) = (0.0, 0.0);
         for (k, share) in shares[..classes].iter().enumerate() {
             rest += if k == top { 0.0 } else { *share };
@@ -421,7 +421,7 @@ impl Shares {
     }
 }
 
-/// Where the rows of a chunk are.
+/// The location of the rows of a chunk.
 struct Block<'a> {
     rows: &'a RowTable,
     start: usize,

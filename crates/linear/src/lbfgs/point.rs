@@ -1,4 +1,4 @@
-//! Where L-BFGS is between two passes: a point, the step that led there, and what further steps are made from.
+//! The state of L-BFGS between two passes: a point, the step that led there, and the history for further steps.
 
 use super::history::{History, Metric};
 use super::pass::Sizes;
@@ -13,20 +13,20 @@ const CUT: [f64; 2] = [0.05, 0.7];
 const MOST_CUTS: u32 = 12;
 /// Remaining decrease, over the value, below which w is not rounded: rounding would change the value by more.
 const FINE: f64 = 1e-9;
-/// The same, over what rounding w moves the value by.
+/// The same, over the change of the value by rounding w.
 const COARSE: f64 = 10.0;
-/// Half a unit in the last place of an f32 of 1.
+/// Half a unit in the last place of the f32 1.
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
-/// Passes in a row after which nothing is left to gain.
+/// Idle passes in a row after which training ends.
 const MOST_IDLE: u32 = 3;
-/// Change of the logarithm of its trace at which the metric is made again, and at which it is once it is so many passes old.
+/// Change of the logarithm of its trace at which the metric is recomputed: always, and once it is `OLD` passes old.
 const FAR: f64 = std::f64::consts::LN_2;
 const NEAR: f64 = 0.05;
 const OLD: u32 = 10;
-/// Numbers of a point that are no vectors, in a saved state.
+/// Scalars of a point in a saved state.
 const FIGURES: usize = 15;
 
-/// What a pass says of the place that it looked at.
+/// The result of a pass at a point.
 pub(super) struct Found {
     /// Bounds of the optimum: P of the rounded weights, and a dual value.
     pub primal: f64,
@@ -34,12 +34,12 @@ pub(super) struct Found {
     /// The value of the weights themselves, and its gradient.
     pub value: f64,
     pub gradient: Vec<f64>,
-    /// Σ C h x xᵀ or its diagonal, where the pass summed it, and Σ C h ‖x‖².
+    /// Σ C h x xᵀ or its diagonal, if the pass summed it, and Σ C h ‖x‖².
     pub metric: Vec<f64>,
     pub trace: f64,
 }
 
-/// Where the next pass looks, and the best that was found.
+/// The weights of the next pass, and the best found.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub w: Vec<f64>,
@@ -50,7 +50,7 @@ pub(super) struct Point {
     pub best_dual: f64,
     /// P at w = 0.
     first_primal: f64,
-    /// The place before, the step from it that led here, and how often that was cut short.
+    /// The previous point, the step from it that led here, and how often that was cut short.
     before: Option<Before>,
     cuts: u32,
     pub history: History,
@@ -59,18 +59,18 @@ pub(super) struct Point {
     pub wants_metric: bool,
     /// Passes since that was done.
     age: u32,
-    /// The classes that exchange probability where a bias is free; of a vector alone nothing.
+    /// The classes that exchange probability with a free bias; unused for a single vector.
     pub tree: Tree,
     /// Whether w is not rounded to f32.
     exact: bool,
-    /// Passes that brought neither value on by what rounding leaves.
+    /// Passes in a row that improved neither bound by more than rounding.
     idle: u32,
     /// Whether the last pass looked at the best w.
     pub at_best: bool,
     pub done: bool,
 }
 
-/// A place, with the value, its slope along the step from there, and its gradient.
+/// A point, with the value, its slope along the step from there, and its gradient.
 #[derive(Clone, Debug, Default)]
 struct Before {
     value: f64,
@@ -108,7 +108,7 @@ impl Point {
         }
     }
 
-    /// Ends a pass: takes in what it found, and makes a step.
+    /// Ends a pass: takes its results, and makes a step.
     pub fn end_look(&mut self, found: Found, wanted: f64, sizes: &Sizes) {
         let Found {
             primal,
@@ -135,7 +135,7 @@ impl Point {
         }
         self.age += 1;
         let change = (trace / self.trace).ln().abs();
-        // That of all classes begins as a bound.
+        // With all classes the first metric is only a bound.
         let is_old = self.age >= OLD && (change > NEAR || sizes.classes > 1);
         self.wants_metric = change > FAR || is_old;
         let mut failed = false;
@@ -177,7 +177,7 @@ impl Point {
         }
     }
 
-    /// Goes a step from a place.
+    /// Takes a step from a point.
     fn go_from(&mut self, mut from: Before, sizes: &Sizes) {
         let w = from.w.iter().zip(&from.step).map(|(w, step)| w + step);
         self.w = w.collect();
@@ -198,7 +198,7 @@ impl Point {
         self.before = Some(from);
     }
 
-    /// Goes a part of the step that led here, at the end of which the slope along it is this.
+    /// Takes a part of the step that led here; `slope` is the slope along the step at its end.
     fn cut_short(&mut self, mut before: Before, slope: f64, sizes: &Sizes) {
         let part = before.slope / (before.slope - slope);
         let part = if part > 0.0 { part } else { CUT[1] };

@@ -1,7 +1,7 @@
 //! The pairs of classes between which probability is moved for a free bias: a tree over all classes, so that any change
 //! of their sums can be made, of the pairs that rows are most undecided between.
 
-/// A spanning tree: the other classes, each with the one before them on the way to the root, which is class 0.
+/// A spanning tree: the other classes, each with its parent on the path to the root, which is class 0.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Tree {
     /// From the root outwards.
@@ -10,7 +10,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Of `edges` from the root outwards; `None` where they are not that.
+    /// From `edges` listed from the root outwards; `None` if they are not a tree in that order.
     pub fn of(classes: usize, edges: Vec<(usize, usize)>) -> Option<Tree> {
         let mut parents = vec![usize::MAX; classes];
         parents[0] = 0;
@@ -33,7 +33,7 @@ impl Tree {
         }
     }
 
-    /// The tree of the largest overlaps, [classes, classes], whose two halves are added (Prim).
+    /// The tree of the largest overlaps, [classes, classes], both triangles added (Prim).
     pub fn of_overlaps(classes: usize, overlaps: &[f64]) -> Tree {
         let overlap = |a: usize, b: usize| overlaps[a * classes + b] + overlaps[b * classes + a];
         // The best edge from each class to the tree.

@@ -1,16 +1,17 @@
-//! What a look proves: bounds of the optimum, with all rounding taken off.
+//! The bounds of the optimum that a look proves, less all rounding errors.
 
 use super::{Rounding, Sums, View};
 use crate::certificate::balance;
 use crate::problem::Problem;
 
-/// What `count` additions can be off by, as a share of the magnitudes.
+/// The largest error of `count` additions, as a share of the magnitudes.
 pub(crate) fn gamma(count: f64) -> f64 {
     let off = count * 0.5 * f64::EPSILON;
     off / (1.0 - off)
 }
 
-/// What the additions of w·x can be off by, at most `count`: products are exact, and one alone is not added.
+/// The largest relative error of w·x, with at most `count` additions: products are exact, and a single one needs no
+/// addition.
 pub(crate) fn gamma_of_products<W: Copy + Into<f64>>(w: &[W], count: f64) -> f64 {
     let is_lone = w.iter().filter(|&&w| w.into() != 0.0).nth(1).is_none();
     if is_lone { 0.0 } else { gamma(count) }
@@ -20,11 +21,11 @@ pub(crate) fn gamma_of_products<W: Copy + Into<f64>>(w: &[W], count: f64) -> f64
 pub(crate) struct Bounds {
     /// At least P of the rounded weights.
     pub primal: f64,
-    /// At most Σ d(α), of α that are feasible, less what an offset takes.
+    /// At most Σ d(α) of a feasible α, less the part of an offset.
     pub terms: f64,
     /// v of these α, of the weights that are regularised.
     pub v: Vec<f64>,
-    /// Factor on what sums can be off by.
+    /// Factor on the error bound of sums.
     pub slack: f64,
 }
 
@@ -55,7 +56,7 @@ impl Bounds {
                 .map(|(side, share)| share * side.terms[figure])
                 .sum()
         });
-        // Σ α s o of an offset o, which margins have whatever w is.
+        // Σ α s o of an offset o, which every w has in its margins.
         let offset = problem.offset().map_or(0.0, |offset| {
             entry(offset) + slack * gamma(rounding.additions + 16.0) * sums.size
         });
@@ -77,8 +78,8 @@ impl Bounds {
 
     /// At most the optimum with the penalty ½‖w‖².
     ///
-    /// Terms are concave and 0 at α = 0, so those of θ α are at least θ times these: the best of such bounds, which counts far
-    /// from the optimum, where v is much too long.
+    /// Terms are concave and 0 at α = 0, so those of θ α are at least θ times these. This takes the best θ, which
+    /// matters far from the optimum, where v is much too long.
     pub fn dual(&self, sums: &Sums, rounding: &Rounding) -> f64 {
         let squares: f64 = self.v.iter().map(|v| v * v).sum();
         let off = self.slack * gamma(rounding.additions + 16.0) * sums.size;

@@ -1,5 +1,6 @@
-//! A look at weights: what one pass over the rows, in any order, sums up of each subproblem of a smooth loss. These are
-//! the losses, the α that belong to the margins, and v = Σ α s x, from which a gradient and a certificate follow.
+//! A look at weights: the sums of one pass over the rows, in any order, for each subproblem of a smooth loss. These are
+//! the losses, the terms of the α that belong to the margins, and v = Σ α s x; a gradient and a certificate follow from
+//! them.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -8,10 +9,11 @@
 //! | v = Σ α s x | minus the gradient of the losses |
 //! | h | curvature of the loss of a row, as the metric of L-BFGS has it |
 //!
-//! Rows are read in place, a chunk that fits the second-level cache at a time: products with w, α, sums. The rows of a block
-//! are dealt to a number of lanes that does not depend on the number of threads, so sums have the same bits on any machine.
+//! Rows are read in place, a chunk that fits the second-level cache at a time: products with w, α, sums. The rows of a
+//! block are dealt to a number of lanes that does not depend on the number of threads, so sums have the same bits on
+//! any machine.
 //!
-//! Cost: two visits of each value, three where w is not rounded to f32, and one more for the lengths of rows.
+//! Cost: two visits of each value, three if w is not rounded to f32, and one more for the lengths of rows.
 
 mod bound;
 
@@ -34,7 +36,7 @@ pub(crate) use bound::{Bounds, gamma, gamma_of_products};
 pub(crate) const CHUNK: usize = 2048;
 const LEAST_ROWS: usize = 16;
 const CHUNK_VALUES: usize = 1 << 15;
-/// Features up to which the sums of a chunk are made apart, so that a coordinate is added to less often.
+/// Most features for separate sums of a chunk, which reduce the additions to a coordinate.
 const NARROW: usize = 1 << 14;
 /// Most lanes, and bytes of their sums.
 const LANES: usize = 8;
@@ -43,7 +45,7 @@ const LANE_BYTES: usize = 256 << 20;
 /// The weights of one subproblem.
 #[derive(Clone, Debug)]
 pub(crate) struct View<'a> {
-    /// Those that α and v are of; empty where only the losses of the rounded ones are wanted.
+    /// The weights for α and v; empty if only the losses of the rounded weights are wanted.
     pub w: &'a [f64],
     pub rounded: Vec<f32>,
 }
@@ -62,7 +64,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// What a look sums up of one subproblem.
+/// The sums of a look for one subproblem.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sums {
     /// Σ C ξ of the rounded weights, and Σ of a bound of its slope, times ‖x‖.
@@ -73,9 +75,9 @@ pub(crate) struct Sums {
     /// Σ abs(α) ‖x‖ and Σ α².
     pub size: f64,
     pub alphas: f64,
-    /// By the sign of α s where the bias is free.
+    /// With a free bias, one for each sign of α s.
     pub sides: Vec<Side>,
-    /// Where it is wanted, Σ h x xᵀ, its lower triangle in rows of [`padded`] numbers, or its diagonal.
+    /// If wanted, Σ h x xᵀ: its lower triangle in rows of [`padded`] numbers, or its diagonal.
     pub metric: Vec<f64>,
     /// Σ h ‖x‖².
     pub trace: f64,
@@ -84,14 +86,14 @@ pub(crate) struct Sums {
 /// The rows of one sign.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Side {
-    /// Σ of the terms, of their magnitudes, of what they can be off by.
+    /// Σ of the terms, of their magnitudes and of their error bounds.
     pub terms: [f64; 3],
     /// v.
     pub sum: Vec<f64>,
 }
 
 impl Sums {
-    /// Zeros, with so many numbers of a metric.
+    /// Zeros, with `metric` numbers of a metric.
     pub fn new(problem: &Problem, metric: usize) -> Sums {
         let side = Side {
             terms: [0.0; 3],
@@ -160,7 +162,7 @@ pub(crate) fn sides(problem: &Problem) -> usize {
     1 + usize::from(problem.bias_is_free())
 }
 
-/// Lanes for looks with metrics of so many numbers in all.
+/// Lanes for looks with `metrics` numbers of metrics in total.
 pub(crate) fn lanes(problem: &Problem, metrics: usize) -> usize {
     let vectors = problem.length() * problem.subproblems() * sides(problem);
     (LANE_BYTES / (8 * (vectors + metrics)).max(1)).clamp(1, LANES)
@@ -198,7 +200,7 @@ pub(crate) struct Total {
     pub rounding: Rounding,
 }
 
-/// How often was added, at most: to a coordinate of v, to a figure, and in a product.
+/// Most additions: to a coordinate of v, to a figure, and in a product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rounding {
     pub additions: f64,
@@ -249,14 +251,15 @@ impl Total {
     }
 }
 
-/// Some rows, and what belongs to them.
+/// Buffers for a chunk of rows.
 #[derive(Clone, Debug, Default)]
 struct Work {
     places: Vec<RowAddress>,
     norms: Vec<f64>,
     /// w·x of the rounded weights of each subproblem.
     values: Vec<f64>,
-    /// Of one subproblem: signs, targets and costs; w·x and margins; what the loss prepares of these, and what follows.
+    /// Of one subproblem: signs, targets and costs; w·x and margins; values that the loss prepares from these, and
+    /// results.
     signs: Vec<f64>,
     targets: Vec<f64>,
     costs: Vec<f64>,
@@ -270,14 +273,14 @@ struct Work {
     sum: Vec<f64>,
 }
 
-/// A look under way.
+/// A running look.
 pub(crate) struct Look<'a> {
     pub problem: &'a Problem,
     /// Of each subproblem.
     pub views: Vec<View<'a>>,
-    /// Metrics are summed over each so many records, for all.
+    /// Metrics sum the records with ids divisible by `stride`, each times `stride`.
     pub stride: u64,
-    /// Whether h is at least what brings the loss of the row to its least value.
+    /// Whether h is at least the curvature of a step to the row's least loss.
     pub is_first: bool,
     pub simd: Simd,
 }
@@ -491,7 +494,7 @@ struct SlopesOf<'a, L> {
     loss: L,
 }
 
-// Loops and no iterator adapters, which would be compiled apart, without the processor's features.
+// Plain loops: iterator adapters would be compiled as separate functions, without the processor's features.
 impl<L: LossFunction> Kernel for SlopesOf<'_, L> {
     type Output = ();
 

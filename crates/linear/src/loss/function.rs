@@ -8,11 +8,11 @@
 //! | symbol | meaning |
 //! |---|---|
 //! | ξ* | the convex conjugate of ξ( · ; t) |
-//! | `alpha` | α, the dual variable of a row; as it is stored, which may not be itself: see [`LossFunction::decode`] |
+//! | `alpha` | α, the dual variable of a row, in its stored form: see [`LossFunction::decode`] |
 //! | τ | width of the bend of a smoothed loss, for Newton's method |
 //!
 //! For any w and any α within its bounds, d(α) ≤ C ξ(u; t) + α u: so Σ d(α_i) − ½‖Σ s_i α_i x_i‖² is at most the
-//! optimum, whatever sign α has.
+//! optimum, for any sign of α.
 
 use crate::step::Outcome;
 use crate::visit::Visit;
@@ -28,8 +28,8 @@ pub(crate) struct RowTerms {
     pub dual: Dual,
 }
 
-/// The bounds of α, and the curvature of −d where that is a constant: D, what the loss adds to the diagonal of the
-/// dual's matrix.
+/// The bounds of α, and the curvature of −d if that is a constant: D, the loss's term in the diagonal of the dual's
+/// matrix.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dual {
     pub lower: f32,
@@ -37,10 +37,10 @@ pub(crate) struct Dual {
     pub diagonal: f32,
 }
 
-/// What a pass of coordinate descent records about gradients.
+/// The gradients that a pass of coordinate descent records.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Watch {
-    /// A row at a bound whose gradient holds it there with more than this is settled.
+    /// A row at a bound is settled if its gradient holds it there with more than this.
     pub settled_above: f32,
     /// The largest and the smallest of the projected gradients, or of 0.
     pub largest: f32,
@@ -70,12 +70,12 @@ pub(crate) trait LossFunction: Sync {
         true
     }
 
-    /// What a model predicts at u.
+    /// The prediction of a model at u.
     fn prediction(&self, u: f64) -> f64 {
         u
     }
 
-    /// Whether the number ε that it has, if it has one, can be that of such a loss.
+    /// Whether the loss's ε is valid; true without an ε.
     fn epsilon_is_usable(&self) -> bool {
         true
     }
@@ -104,17 +104,17 @@ pub(crate) trait LossFunction: Sync {
     /// A step of coordinate descent: the α that is best for this row, given w·x.
     fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome;
 
-    /// Whether steps in f32 end too far from the optimum: for a kink, or for targets that are far larger than what is left
-    /// of them.
+    /// Whether steps in f32 end too far from the optimum: for a kink, or for targets far larger than their residuals.
     fn needs_fine_steps(&self) -> bool;
 
     /// The same step in f64: the best α given the α before, u, and Q = ‖x‖².
     fn fine_step(&self, row: &RowTerms, alpha: f64, u: f64, q: f64) -> f64;
 
-    /// Passes that Newton's method takes, about.
+    /// Approximate number of passes of Newton's method.
     fn newton_passes(&self) -> f64;
 
-    /// Line searches after which Newton's method smooths it, 0 for at once; `None` for a loss that needs no smoothing.
+    /// Line searches after which Newton's method smooths it, 0 for immediately; `None` for a loss that needs no
+    /// smoothing.
     fn smoothing(&self) -> Option<u32> {
         None
     }
@@ -124,7 +124,7 @@ pub(crate) trait LossFunction: Sync {
         [1.0, bend.tau]
     }
 
-    /// The unit of τ: about how far u is from t where the mean of ξ is `mean`. Margins of classes have the unit 1.
+    /// The unit of τ: about how far u is from t if the mean of ξ is `mean`. Margins of classes have the unit 1.
     fn distance(&self, _mean: f64) -> f64 {
         1.0
     }
@@ -142,11 +142,11 @@ pub(crate) trait LossFunction: Sync {
     /// C ξ(u; t), and a bound of its slope.
     fn newton_loss(&self, u: f64, target: f64, cost: f64) -> [f64; 2];
 
-    /// All that Newton's method asks of a row.
+    /// All terms of a row for Newton's method.
     fn newton(&self, u: f64, target: f64, cost: f64, tau: f64, prepared: [f64; 2]) -> NewtonTerms;
 
-    /// The curvature of the parabola that has the slope −α at u and its least value where the loss has, for a model of a loss
-    /// that is straight or bends later: 0 or not a number where there is none.
+    /// The curvature of the parabola with slope −α at u and the same minimiser as the loss, for a model of a loss that
+    /// is straight or bends later: 0 or NaN if there is none.
     #[inline(always)]
     fn secant(&self, u: f64, target: f64, alpha: f64) -> f64 {
         if self.has_real_targets() || u < 0.0 {
@@ -174,9 +174,9 @@ pub(crate) struct NewtonTerms {
     pub curvature: f64,
     /// −∂α/∂τ.
     pub path: f64,
-    /// What smoothing leaves between the loss and the dual: C ξ(u; t) + α u − d(α).
+    /// The gap that smoothing leaves between the loss and the dual: C ξ(u; t) + α u − d(α).
     pub smoothing: f64,
-    /// d(α), and what it can be off by.
+    /// d(α), and its error bound.
     pub term: f64,
     pub rounding: f64,
 }
@@ -184,7 +184,7 @@ pub(crate) struct NewtonTerms {
 /// The rows in the bend of a smoothed loss.
 pub(crate) struct Bend {
     pub tau: f64,
-    /// Σ of what smoothing leaves, and the part of it that may be left, over it.
+    /// Σ of the gaps that smoothing leaves, and the part of it that may stay, over it.
     pub smoothing: f64,
     pub over: f64,
     /// Σ of the curvatures, and the trace of the matrix.

@@ -1,7 +1,7 @@
 //! The hinge, the L1 loss of a support vector machine: ξ = max(0, t − u), d(α) = t α, 0 ≤ α ≤ C.
 //!
-//! It has no curvature, so Newton's method smooths it by a barrier that keeps α inside (0, C): max over α of
-//! α(t − u) + Cτ ln(α (C − α)), whose maximiser is α = C/2 (1 + s / (r + 2τ)), s = t − u, r = √(s² + 4τ²). Smoothing leaves
+//! It has no curvature, so Newton's method smooths it by a barrier that keeps α inside (0, C): max over α of α(t − u) +
+//! Cτ ln(α (C − α)), with the maximiser α = C/2 (1 + s / (r + 2τ)), s = t − u, r = √(s² + 4τ²). Smoothing leaves
 //! between 0 and Cτ a row.
 
 use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
@@ -77,7 +77,7 @@ impl LossFunction for Hinge {
         Some(0)
     }
 
-    /// What rounding margins to f64 costs the dual value falls with τ², and what smoothing leaves rises with τ.
+    /// The loss in the dual value by rounding margins to f64 falls with τ², and the gap of smoothing rises with τ.
     fn narrow(&self, bend: &Bend) -> [f64; 2] {
         let (tau, largest) = (bend.tau, bend.largest);
         let noise = 0.5 * (f64::EPSILON * bend.margin).powi(2) * largest / (8.0 * tau) * bend.trace;

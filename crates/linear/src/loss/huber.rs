@@ -1,8 +1,8 @@
 //! Huber's loss of a real target: ξ = ½ r² for |r| ≤ ε and ε |r| − ½ ε² beyond, r = t − u; d(α) = t α − α²/2C,
 //! −Cε ≤ α ≤ Cε.
 //!
-//! Newton's method smooths it at both ends of the parabola, as it smooths the squared hinge: α = C [r − g(r − ε) +
-//! g(−r − ε)], g(s) = ½ (s + √(s² + 4τ²)), whose size stays below Cε. A row leaves about ½Cτ², or Cετ where τ is larger than ε.
+//! Newton's method smooths it at both ends of the parabola, as it smooths the squared hinge: α = C [r − g(r − ε) + g(−r
+//! − ε)], g(s) = ½ (s + √(s² + 4τ²)); its size stays below Cε. A row leaves about ½Cτ², or Cετ if τ is larger than ε.
 
 use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::{quadratic, tube};
@@ -106,7 +106,7 @@ impl LossFunction for Huber {
         let (above, below) = (r - epsilon, -r - epsilon);
         let root = |s: f64| (s * s + 4.0 * tau * tau).sqrt().max(f64::MIN_POSITIVE);
         let roots = [root(above), root(below)];
-        // g(s) less what it is at τ = 0.
+        // g(s) minus its value at τ = 0.
         let tail = |s: f64, root: f64| 2.0 * tau * tau / (root + s.abs());
         let smoothed = tail(below, roots[1]) - tail(above, roots[0]);
         let most = cost * epsilon;

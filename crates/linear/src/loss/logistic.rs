@@ -1,9 +1,9 @@
 //! The logistic loss: ξ = log(1 + e^(−u)), d(α) = −[α ln α + (C − α) ln(C − α) − C ln C], 0 < α < C.
 //!
-//! α is often within rounding of either end, and both ln α and ln(C − α) matter. So it is stored *centred*: α
-//! itself up to C/2, else α − C, a negative number; f32 is then as precise at one end as at the other. 0 means a
-//! row never visited: it adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must
-//! add every row to w before the first pass, which out of core would be one more pass over the data.)
+//! α is often within rounding of either end, and both ln α and ln(C − α) matter. So it is stored *centred*: α itself up
+//! to C/2, else α − C, a negative number; f32 is then as precise at one end as at the other. 0 means a row never
+//! visited: it adds nothing to w or to the dual value. (LIBLINEAR keeps α and C − α in two f64 and must add every row
+//! to w before the first pass, another pass over the data out of core.)
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::tube;
@@ -71,9 +71,9 @@ impl LossFunction for Logistic {
 
     /// min over z in (0, C) of z ln z + (C − z) ln(C − z) + ½ Q_ii (z − α)² + u (z − α)  (Yu, Huang, Lin, Machine
     /// Learning 2011, eq. 18).
-    // Differs from that paper's Alg. 5: Newton runs on t = ln(z / (C − z)) instead of z or C − z. The
-    // equation becomes t + Q C σ(t) + (u − Q α) = 0, whose slope is at least 1, so one form works at both ends
-    // and no step can leave (0, C).
+    // Differs from that paper's Alg. 5: Newton runs on t = ln(z / (C − z)) instead of z or C − z. The equation becomes
+    // t + Q C σ(t) + (u − Q α) = 0, with a slope of at least 1, so one form works at both ends and no step can leave
+    // (0, C).
     #[inline(always)]
     fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome {
         let upper = row.cost;
@@ -82,8 +82,8 @@ impl LossFunction for Logistic {
         let u = f64::from(row.sign * dot);
         let q = f64::from(visit.q);
         let t = solve_logit(q * upper, u - q * alpha, logit(stored, upper));
-        // The end nearer to z is computed without cancellation, and rounded before w is changed, so
-        // that w stays the sum of what is stored.
+        // The end nearer to z is computed without cancellation, and rounded before w is changed, so that w stays the
+        // sum of the stored α.
         let near = upper / (1.0 + t.abs().exp());
         let stored_new = if t > 0.0 { -near as f32 } else { near as f32 };
         let stored_new = if stored_new == 0.0 {
@@ -176,8 +176,8 @@ impl LossFunction for Logistic {
     }
 }
 
-/// A bound of the slope near u, where it is α: over a distance η it grows by e^η at most, and that is at most 1 + 2η up to
-/// η = 1.
+/// A bound of the slope near u; at u the slope is α. Over a distance η it grows by at most e^η, which is at most 1 + 2η
+/// up to η = 1.
 #[inline(always)]
 fn slope(u: f64, target: f64, cost: f64, alpha: f64) -> f64 {
     (alpha * (1.0 + 2.0 * tube::slack(u, target).min(1.0))).min(cost)
@@ -234,7 +234,7 @@ pub(crate) fn exp_of_negative(a: f64) -> f64 {
     let shifted = x * std::f64::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
     let r = (x - n * LN_2[0]) - n * LN_2[1];
-    // Taylor's series at |r| ≤ 0.35: what follows the 13th power is below 1e-17.
+    // Taylor's series at |r| ≤ 0.35: the terms after the 13th power are below 1e-17.
     let mut sum = 1.0 / 6_227_020_800.0;
     for factorial in [
         479_001_600.0,

@@ -1,8 +1,8 @@
 //! The losses, one file each, and their list.
 //!
-//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that.
-//! To add one: its file, with its `mod` line, and a line in the list below. A loss may have one number, ε, which is part
-//! of its name in configurations and models, as in `huber:1.35`.
+//! A loss is one implementation of [`LossFunction`]; solvers, certificates, models and commands use only that. To add
+//! one: its file, with its `mod` line, and a line in the list below. A loss may have one number, ε, which is part of
+//! its name in configurations and models, as in `huber:1.35`.
 
 mod epsilon_insensitive;
 mod function;
@@ -47,7 +47,7 @@ macro_rules! losses {
                 }
             }
 
-            /// Runs the version of `what` that was compiled for this loss.
+            /// Runs `what`, compiled for this loss.
             pub(crate) fn with<W: WithLoss>(self, what: W) -> W::Output {
                 match self {
                     $(Loss::$loss $(($parameter))? => what.run($function),)+
@@ -62,7 +62,7 @@ macro_rules! losses {
                 }
             }
 
-            /// The same loss with another ε; `None` where it has none.
+            /// The same loss with another ε; `None` if it has none.
             fn with_number(self, number: f64) -> Option<Loss> {
                 match self {
                     $($(Loss::$loss(_) => {
@@ -110,7 +110,7 @@ impl Loss {
         self.log_share().is_some()
     }
 
-    /// The logarithm of the probability of a class by its value, where decision values are log-odds.
+    /// The logarithm of the probability of a class by its value, if decision values are log-odds.
     pub(crate) fn log_share(self) -> Option<fn(f64) -> f64> {
         self.function().log_probability()
     }
@@ -125,7 +125,7 @@ impl Loss {
         self.function().has_real_targets()
     }
 
-    /// Whether it is minus the logarithm of a likelihood, but for a constant; multinomial of two classes.
+    /// Whether it is minus the logarithm of a likelihood up to a constant (for the multinomial loss, with two classes).
     pub(crate) fn is_likelihood(self) -> bool {
         use Loss::{Logistic, Multinomial, Poisson, Squared};
         matches!(self, Logistic | Multinomial | Squared | Poisson)
@@ -141,8 +141,8 @@ impl Loss {
         self == Loss::Squared
     }
 
-    /// Whether more than two classes have one loss in common, so that their values are logarithms of probabilities but
-    /// for a constant, and not log-odds.
+    /// Whether one loss couples all of more than two classes, so that their values are logarithms of probabilities up
+    /// to a constant, not log-odds.
     pub fn is_of_all_classes(self) -> bool {
         self == Loss::Multinomial
     }
@@ -152,14 +152,14 @@ impl Loss {
         !self.function().liblinear().is_empty()
     }
 
-    /// What a model predicts where w·x is `u`: u, or with a logarithmic link e^u.
+    /// The prediction of a model if w·x is `u`: u, or with a logarithmic link e^u.
     pub fn prediction(self, u: f64) -> f64 {
         self.function().prediction(u)
     }
 
     /// The same loss with this ε.
     ///
-    /// Errors: a loss without one; a number that none can be.
+    /// Errors: a loss without an ε; an invalid ε.
     pub fn with_epsilon(self, epsilon: f64) -> Result<Loss, String> {
         let name = self.function().name();
         let loss = self

@@ -1,5 +1,5 @@
-//! The multinomial logistic loss. Here is that of two classes, which is the logistic loss of w_0 − w_1; of more, whose
-//! vectors one loss ties together, it is in [`crate::Lbfgs`].
+//! The multinomial logistic loss. With two classes, here, it is the logistic loss of w_0 − w_1; with more it couples
+//! their vectors, see [`crate::Lbfgs`].
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::logistic::Logistic;

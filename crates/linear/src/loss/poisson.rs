@@ -2,8 +2,8 @@
 //! ξ = e^u − t u + t ln t − t, d(α) = C (μ − t − μ ln(μ/t)) + α ln t, α = C (t − μ), α ≤ C t; of t = 0, ξ = e^u and
 //! d(α) = C (μ − μ ln μ).
 //!
-//! What t alone adds to e^u − t u makes the least ξ of a row 0, which relative gaps and certificates need, and changes
-//! no optimum. With z = u − ln t it is ξ = t (e^z − 1 − z), which keeps its digits where the fit is good.
+//! The terms in t alone, added to e^u − t u, make the least ξ of a row 0, as relative gaps and certificates need, and
+//! change no optimum. With z = u − ln t it is ξ = t (e^z − 1 − z), which is precise for a good fit.
 
 use super::function::{Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::tube;
@@ -71,7 +71,7 @@ impl LossFunction for Poisson {
     fn step(&self, row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome {
         let before = visit.alpha;
         let new = best(row, before.into(), dot.into(), visit.q.into());
-        // Rounded before w is changed, so that w stays the sum of what is stored.
+        // Rounded before w is changed, so that w stays the sum of the stored α.
         let new = (new as f32).min(tube::below(row.cost * f64::from(row.target)));
         let mean = f64::from(row.target) - f64::from(before) / row.cost;
         let gradient = (f64::from(dot) - mean.ln()).clamp(-MOST, MOST) as f32;
@@ -145,7 +145,7 @@ impl LossFunction for Poisson {
     }
 }
 
-/// d(α) and what it can be off by: dividing and subtracting round μ by ε (t + |α| / C), and the slope of d is ln μ.
+/// d(α) and its error bound: dividing and subtracting round μ by ε (t + |α| / C), and the slope of d is ln μ.
 fn dual_term(row: &RowTerms, stored: f32) -> [f64; 2] {
     let (alpha, cost, target) = (f64::from(stored), row.cost, f64::from(row.target));
     let mean = target - alpha / cost;
@@ -176,8 +176,8 @@ fn best(row: &RowTerms, alpha: f64, u: f64, q: f64) -> f64 {
     cost * (target - solve_exponential(q * cost, u + q * (cost * target - alpha)))
 }
 
-/// e^v at the root of v + a e^v − b, a ≥ 0: with s = v + ln a that of s + e^s − c, by Newton's method from the right, where
-/// it converges from one side.
+/// e^v at the root of v + a e^v − b, a ≥ 0: with s = v + ln a the root of s + e^s − c, by Newton's method from the
+/// right, from which it converges monotonically.
 #[inline(always)]
 fn solve_exponential(a: f64, b: f64) -> f64 {
     if a == 0.0 {

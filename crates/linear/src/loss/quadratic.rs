@@ -1,4 +1,4 @@
-//! Coordinate steps for losses whose dual is a quadratic within bounds: d(α) = t α − ½ D α², lower ≤ α ≤ upper.
+//! Coordinate steps for losses with a quadratic dual within bounds: d(α) = t α − ½ D α², lower ≤ α ≤ upper.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -11,8 +11,8 @@ use crate::step::Outcome;
 use crate::visit::Visit;
 
 /// Hsieh et al., ICML 2008, Alg. 3, for any bounds.
-// Differs from Alg. 3: rows are not dropped when their gradient lies beyond the largest and smallest
-// projected gradients of the pass before, but rest (see `active`).
+// Differs from Alg. 3: rows rest (see `active`) instead of being dropped when their gradient exceeds the range of
+// projected gradients of the pass before.
 #[inline(always)]
 pub(super) fn step(row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watch) -> Outcome {
     let (alpha, dual) = (visit.alpha, row.dual);
@@ -32,7 +32,7 @@ pub(super) fn step(row: &RowTerms, visit: &mut Visit, dot: f32, watch: &mut Watc
     watch.largest = watch.largest.max(pg);
     watch.smallest = watch.smallest.min(pg);
     visit.alpha = alpha_new;
-    // At a bound the gradient after the step is the row's distance from leaving it; inside, where that is 0,
+    // At a bound the gradient after the step is the row's distance from leaving it; inside the bounds that is 0, and
     // the gradient before the step measures how unsettled it is.
     let free = is_free(row, alpha_new);
     visit.gradient = if free { g } else { g + delta * visit.q };
@@ -57,7 +57,7 @@ pub(super) fn is_free(row: &RowTerms, alpha: f32) -> bool {
     (alpha > row.dual.lower) & (alpha < row.dual.upper)
 }
 
-/// d(α), where half of D is not rounded as the solver rounds it.
+/// d(α), with half of D not rounded as in the solver.
 pub(super) fn dual_term(row: &RowTerms, half: f64, alpha: f32) -> f64 {
     let alpha = f64::from(alpha);
     f64::from(row.target) * alpha - half * alpha * alpha

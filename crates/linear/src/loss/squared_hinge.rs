@@ -1,7 +1,7 @@
 //! The squared hinge, the L2 loss of a support vector machine: ξ = max(0, t − u)², d(α) = t α − α²/4C, α ≥ 0.
 //!
-//! Newton's method smooths it once four line searches were needed, as on separable classes and features of
-//! very different sizes: α = C (s + r), s = t − u, r = √(s² + 4τ²), of which a row leaves at most 2Cτ².
+//! Newton's method smooths it after four line searches, which happens on separable classes and features of very
+//! different sizes: α = C (s + r), s = t − u, r = √(s² + 4τ²). A row leaves at most 2Cτ².
 
 use super::function::{Bend, Dual, LossFunction, NewtonTerms, RowTerms, Watch};
 use super::quadratic;

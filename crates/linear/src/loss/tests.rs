@@ -1,4 +1,4 @@
-//! What every loss of the list must do; and the optimum of `squared` is that of the normal equations.
+//! Requirements on every loss of the list; and the optimum of `squared` solves the normal equations.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -80,8 +80,8 @@ fn names_are_read_and_written() {
     assert!(help.starts_with("Loss: hinge, squared-hinge"), "{help}");
 }
 
-/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss and α u but
-/// for what smoothing leaves.
+/// The curvature is minus the slope of α, the path minus that over τ, and the dual term is the loss plus α u, less the
+/// gap of smoothing.
 #[test]
 fn terms_of_newtons_method_are_derivatives_and_bounds() {
     for &loss in Loss::ALL {
@@ -125,8 +125,7 @@ fn terms_of_newtons_method_are_derivatives_and_bounds() {
     }
 }
 
-/// Fenchel's inequality, which certificates stand on, at any α within the bounds; with equality where Newton's α
-/// is stored.
+/// Fenchel's inequality, the basis of certificates, at any α within the bounds; with equality at Newton's α.
 #[test]
 fn no_dual_term_lies_above_the_loss() {
     let mut stream = crate::random::Stream::new(3);

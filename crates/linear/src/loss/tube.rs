@@ -1,5 +1,5 @@
-//! Coordinate steps for losses that are 0 within ε of a real target: d(α) = t α − ε |α| − ½ D α², |α| ≤ upper; and what
-//! losses of real targets have in common.
+//! Coordinate steps for losses that are 0 within ε of a real target: d(α) = t α − ε |α| − ½ D α², |α| ≤ upper; and
+//! functions shared by losses of real targets.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -11,7 +11,7 @@ use crate::step::Outcome;
 use crate::visit::Visit;
 
 /// Ho and Lin, Large-scale linear support vector regression, JMLR 2012, Alg. 4.
-// Differs from it as `quadratic::step` differs from Hsieh et al.: rows rest where it drops them.
+// Differs from it as `quadratic::step` differs from Hsieh et al.: rows rest and are not dropped.
 #[inline(always)]
 pub(super) fn step(
     row: &RowTerms,
@@ -79,7 +79,7 @@ pub(super) fn is_free(row: &RowTerms, alpha: f32) -> bool {
     (alpha > row.dual.lower) & (alpha < row.dual.upper) & (alpha != 0.0)
 }
 
-/// d(α), where half of D is not rounded as the solver rounds it.
+/// d(α), with half of D not rounded as in the solver.
 #[inline(always)]
 pub(super) fn term(target: f64, epsilon: f64, half: f64, alpha: f64) -> f64 {
     target * alpha - epsilon * alpha.abs() - half * alpha * alpha
@@ -92,7 +92,7 @@ pub(super) fn term_error(target: f64, epsilon: f64, half: f64, alpha: f64) -> f6
     4.0 * f64::EPSILON * (alpha * (target.abs() + epsilon) + half * alpha * alpha)
 }
 
-/// More than what u moves by when it is summed in another order.
+/// More than the change of u by another order of summation.
 #[inline(always)]
 pub(super) fn slack(u: f64, target: f64) -> f64 {
     1e-6 * (1.0 + u.abs() + target.abs())

@@ -43,7 +43,7 @@ fn near(what: &str, found: f64, expected: f64) {
     );
 }
 
-/// The score of a class: its probability where there are several, the value of the positive class where there are two.
+/// The score of a class: its probability with several classes, the value of the positive class with two.
 fn scores(rows: &[(u32, Vec<f64>)], loss: Loss, class: usize) -> Vec<(f64, bool)> {
     let mut shares = Vec::new();
     let score = |(label, values): &(u32, Vec<f64>)| {

@@ -12,18 +12,18 @@ use crate::penalty::Penalty;
 use crate::threshold::Threshold;
 use crate::weights::Weights;
 
-/// Weights with what is needed to use them.
+/// Weights, and everything needed to use them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Model {
     /// The loss it was trained with.
     pub loss: Loss,
     /// The penalty it was trained with.
     pub penalty: Penalty,
-    /// The cost it was trained with, where known: LIBLINEAR's format does not say.
+    /// The cost of training, if known: LIBLINEAR's format does not hold it.
     pub cost: Option<f64>,
-    /// Factor on the cost of each class; empty where all are 1, and in LIBLINEAR's format, which does not say.
+    /// Factor on the cost of each class; empty if all are 1, and from LIBLINEAR's format, which does not hold them.
     pub class_weights: Vec<f64>,
-    /// The classes, none for a loss of real targets; LIBLINEAR's format does not hold their names.
+    /// The classes, empty for a loss of real targets; LIBLINEAR's format does not hold their names.
     pub classes: ClassMap,
     /// The replacement for a missing value of each feature, if it is the mean; LIBLINEAR's format does not hold
     /// them.
@@ -32,13 +32,13 @@ pub struct Model {
     pub bias_is_free: bool,
     /// The weights: one vector for two classes or real targets, else one a class.
     pub weights: Weights,
-    /// The scale of the features that the weights are for; `None` if rows are not scaled.
+    /// The scale of the features; `None` if they are not scaled.
     pub scale: Option<Scale>,
-    /// What decides between two classes other than the sign; LIBLINEAR's format does not hold it.
+    /// The threshold between two classes, if not the sign; LIBLINEAR's format does not hold it.
     pub threshold: Option<Threshold>,
-    /// What was subtracted from targets, and is added to predictions; 0 for classes.
+    /// Subtracted from targets in training and added to predictions; 0 for classes.
     pub target_centre: f64,
-    /// The columns that the features come from, where they had names; LIBLINEAR's format does not hold them.
+    /// The columns behind the features, if they had names; LIBLINEAR's format does not hold them.
     pub columns: Option<Arc<Schema>>,
 }
 

@@ -11,11 +11,10 @@
 //! …
 //! ```
 //!
-//! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. A model of real targets has
-//! two classes and no labels. Source:
-//! `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are written with the digits that give
-//! back the same number as f64, those of a scaled model as the products they are: LIBLINEAR reads f64, and shall
-//! predict the same.
+//! After `w` a line a feature (the bias last) with a number a vector; a bias of -1 means none. A model of real targets
+//! has two classes and no labels. Source: `save_model` and `load_model` in LIBLINEAR 2.50's linear.cpp. Weights are
+//! written with enough digits to read back the same f64, those of a scaled model as the unrounded products: LIBLINEAR
+//! reads f64 and must predict the same.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -42,7 +41,7 @@ pub(super) fn solvers(loss: Loss, penalty: Penalty) -> &'static [&'static str] {
     }
 }
 
-/// The labels as LIBLINEAR's integers, or an error that names the first that is none, or a loss that LIBLINEAR lacks.
+/// The labels as LIBLINEAR's integers, or an error that names the first other label, or a loss that LIBLINEAR lacks.
 pub(crate) fn integer_labels(model: &Model, path: &Path) -> Result<Vec<i32>, LinearError> {
     let integer = |&label: &f64| {
         let rounded = label as i32;
@@ -112,7 +111,7 @@ pub(crate) fn write(model: &Model, labels: &[i32], out: &mut impl Write) -> std:
     }
 }
 
-/// A line for each place of the vectors.
+/// A line for each index of the vectors.
 fn write_weights<T, V>(vectors: &[V], out: &mut impl Write) -> std::io::Result<()>
 where
     T: Copy + Default + PartialEq + Into<f64>,
@@ -134,7 +133,7 @@ where
     Ok(())
 }
 
-/// Lines with their numbers, none longer than the limit.
+/// Numbered lines, of limited length.
 struct Lines<'a, R> {
     input: R,
     path: &'a Path,
@@ -143,7 +142,7 @@ struct Lines<'a, R> {
 }
 
 impl<R: BufRead> Lines<'_, R> {
-    /// The next line without its end; an error when there is none.
+    /// The next line without its end; an error at the end of the file.
     fn next(&mut self) -> Result<&str, LinearError> {
         let (path, number) = (self.path, self.number + 1);
         let none = || malformed(path, Some(number), "the end of the file");

@@ -1,8 +1,8 @@
-//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] where
-//! there are some; of a model of scaled features also `scale.factors` and, where features are shifted,
-//! `scale.shifts` of f64, [features]; and the metadata key `pelton`, whose text is JSON: version, loss, labels (none
-//! for a loss of real targets), and cost, bias, `scaled`, factors on the cost by class, names of the labels, threshold and names of the columns where
-//! there are some. One key, because safetensors writes its metadata in an order that differs from run to run.
+//! Safetensors: the tensor `weights` of f32, [vectors, features + bias], a tensor `means` of f32 [features] if there
+//! are means; of a model of scaled features also `scale.factors` and, if features are shifted, `scale.shifts` of f64,
+//! [features]; and the metadata key `pelton` with JSON text: version, loss, labels (none for a loss of real targets),
+//! and if present cost, bias, `scaled`, factors on the cost by class, names of the labels, threshold and names of the
+//! columns. One key, because the order of metadata keys in safetensors differs from run to run.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -46,19 +46,19 @@ struct About {
     /// Whether the weights are for scaled features; left out if not, as in files from before scales existed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
-    /// Factors on the cost by class; not written where all are 1.
+    /// Factors on the cost by class; not written if all are 1.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     class_weights: Vec<f64>,
     labels: Vec<f64>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     names: Vec<String>,
-    /// The score from which rows are given the positive class; not written where the sign decides.
+    /// The least score of the positive class; not written if the sign decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     threshold: Option<f64>,
-    /// What is added to predictions of targets; not written where it is 0.
+    /// Added to predictions of targets; not written if 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     target_centre: f64,
-    /// The columns that the features come from; not written where they have no names.
+    /// The columns behind the features; not written if they have no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     columns: Option<Schema>,
     /// CRC-32C of this text without it and of the tensors' bytes, the weights first; files that others made
@@ -320,7 +320,7 @@ fn check_names(about: &About) -> Result<(), String> {
     }
 }
 
-/// Factors on the cost are of all classes, or of none.
+/// There are factors on the cost for all classes, or for none.
 fn check_weights(about: &About) -> Result<(), String> {
     let (found, classes) = (about.class_weights.len(), about.labels.len());
     if ![0, classes].contains(&found) {

@@ -1,7 +1,7 @@
 //! Cholesky factors of symmetric positive definite matrices, lower triangle row by row.
 
-/// Turns the lower triangle of `matrix` into its factor L, `matrix` = L Lᵀ; `false` where it is not positive definite
-/// to the precision of f64.
+/// Turns the lower triangle of `matrix` into its factor L, `matrix` = L Lᵀ; `false` if it is not positive definite to
+/// the precision of f64.
 ///
 /// Cost: width³/6 multiplications.
 pub(crate) fn factor(matrix: &mut [f64], width: usize) -> bool {

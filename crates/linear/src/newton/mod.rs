@@ -1,8 +1,8 @@
 //! Newton's method for many rows of few features, in memory or streamed.
 //!
-//! With few features, a step of Newton's method needs only Σ D x xᵀ and Σ α s x: one pass over the rows in any
-//! order, by any number of threads and ranks, whose sums add up. Coordinate descent moves one α at a
-//! time, and on overlapping classes or features of different sizes needs hundreds of passes where this needs 5 to 20.
+//! With few features, a step of Newton's method needs only Σ D x xᵀ and Σ α s x: one pass over the rows in any order,
+//! by any number of threads and ranks; their sums add up. Coordinate descent moves one α at a time, and on overlapping
+//! classes or features of different sizes needs hundreds of passes; this needs 5 to 20.
 //!
 //! | symbol | meaning |
 //! |---|---|
@@ -12,25 +12,23 @@
 //! | u = Σ α s x | w − u is the gradient of P, and of nothing else |
 //! | τ | width of the bend of a smoothed loss |
 //!
-//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖²,
-//! both summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w
-//! − u‖² plus what smoothing leaves, and falls quadratically. Far from the optimum a multiple of α gives a better
-//! bound.
+//! **Certificate.** α(m) is dual feasible at every w, so each pass gives P(w) and the bound Σ term(α) − ½‖u‖², both
+//! summed from the rows in f64, with their rounding subtracted (as `DualBound` does). Their difference is ½‖w − u‖²
+//! plus the gap of smoothing, and falls quadratically. Far from the optimum a multiple of α gives a better bound.
 //!
-//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the
-//! hinge from the beginning, by a barrier, the squared hinge where line searches were needed; losses of real targets
-//! as these, τ being measured in residuals, which the first pass finds at w = 0. For the hinge this
-//! is the central path of an interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point
-//! polynomial algorithms, 1994): each step goes to where the path will be at a smaller τ, along its tangent, or
-//! back to the path where the last step left it. τ ends where its part is half of the target gap. Rows keep no
-//! state, so a pass needs nothing but w.
+//! **Smoothing.** A loss without curvature somewhere is smoothed, to a bend of width τ (see [`crate::loss`]): the hinge
+//! from the beginning, by a barrier, the squared hinge after several line searches; losses of real targets likewise,
+//! with τ in units of the residuals of the first pass at w = 0. For the hinge this is the central path of an
+//! interior-point method on the dual, in w alone (Nesterov, Nemirovskii, Interior-point polynomial algorithms, 1994):
+//! each step goes along the tangent of the path to a smaller τ, or back to the path if the last step left it. τ ends
+//! when its part is half of the target gap. Rows keep no state, so a pass needs nothing but w.
 //!
 //! A proximal method on the dual (a centre of each α, kept between passes) was used before. It takes a sixth fewer
-//! passes where rows are many, and does not end where they are about as many as the features. A primal–dual
+//! passes if rows are many, but does not converge if there are about as many rows as features. A primal–dual
 //! interior-point method keeps three numbers a row and needs two passes a step.
 //!
-//! **Steps.** Full ones. Where the value rises, the next pass sums the slope at 24 fractions of the step, and the
-//! place between two of them where it is 0 is taken. Values at two τ cannot be compared: there, it does so where
+//! **Steps.** Full ones. If the value rises, the next pass sums the slope at 24 fractions of the step, and the search
+//! takes the point of slope 0 between two of them. Values at different τ cannot be compared: then a search starts if
 //! the slope at the end has more than half the size of that at the beginning.
 //!
 //! Cost of a pass, measured at d = 20 on one AVX2 core that other work shared: 110 to 120 ns a row for logistic, 100 to
@@ -67,8 +65,8 @@ pub const MOST_NEWTON_FEATURES: usize = 1024;
 const FIRST_SMOOTHING: f64 = 0.3;
 /// Smallest and largest factor on τ.
 const SHRINK: [f64; 2] = [0.05, 0.6];
-/// Squared length of the Newton step in units of τ, over the rows in the bend, from which on τ shrinks more slowly, and
-/// not at all.
+/// Squared length of the Newton step in units of τ, over the rows in the bend: above `NEAR` τ shrinks more slowly,
+/// above `FAR` not at all.
 const NEAR: f64 = 1.0;
 const FAR: f64 = 8.0;
 /// Change of a margin by rounding w, over τ, above which w is not rounded.
@@ -77,13 +75,14 @@ const FINE_BEND: f64 = 0.01;
 const SLIGHT: f64 = 0.01;
 /// Remaining decrease, over the value, below which w is not rounded: rounding would change the value by more.
 const FINE: f64 = 1e-9;
-/// The same, over what rounding w moves the value by.
+/// The same, over the change of the value by rounding w.
 const COARSE: f64 = 10.0;
-/// Half a unit in the last place of an f32 of 1.
+/// Half a unit in the last place of the f32 1.
 const HALF_A_UNIT: f64 = 0.5 * f32::EPSILON as f64;
-/// Factor on what smoothing may leave after each look that gained nothing: rounding w to f32 takes a part of the gap too.
+/// Factor on the allowed gap of smoothing after each look without a gain: rounding w to f32 takes a part of the gap
+/// too.
 const LESS: f64 = 0.25;
-/// Looks in a row after which nothing is left to gain.
+/// Idle looks in a row after which training ends.
 const MOST_IDLE: u32 = 3;
 /// A run of rows without a check for interruption.
 const RUN: usize = 1 << 14;
@@ -281,7 +280,7 @@ impl PassSolver for Newton {
     }
 }
 
-/// What a pass is judged by, besides its sums.
+/// Figures that judge a pass, in addition to its sums.
 struct Look {
     /// Additions over the rows, at most.
     additions: f64,
@@ -293,7 +292,7 @@ struct Look {
 }
 
 impl Point {
-    /// Ends a line search: goes where the slope is 0.
+    /// Ends a line search: moves to the point of slope 0.
     fn end_search(&mut self, sums: &Sums) {
         let from = self.search.take().expect("a search was under way");
         self.at_best = false;
@@ -308,7 +307,7 @@ impl Point {
         // The slope rises with t; at 0 it is negative.
         let t = match (0..TRIALS).map(slope).position(|(_, slope)| slope <= 0.0) {
             None if self.is_long(&from) => {
-                // Where hardly anything is curved, a free bias may step much too far: the next pass looks nearer.
+                // With hardly any curvature a free bias may step much too far: the next pass looks nearer.
                 let shortest = 0.5_f64.powi(TRIALS as i32);
                 self.step.iter_mut().for_each(|step| *step *= shortest);
                 self.search = Some(from);
@@ -329,7 +328,7 @@ impl Point {
         self.go_to(w);
     }
 
-    /// Whether the shortest step that a search tries still moves w by more than what rounding does.
+    /// Whether the shortest step that a search tries still moves w by more than rounding.
     fn is_long(&self, from: &[f64]) -> bool {
         let largest = |vector: &[f64]| vector.iter().fold(0.0, |most: f64, v| most.max(v.abs()));
         0.5_f64.powi(TRIALS as i32) * largest(&self.step) > 1e-3 * largest(from)
@@ -366,8 +365,8 @@ impl Point {
         let bound = self.product(&feasible, &feasible).sqrt() + additions * sums.size;
         let bound = bound * (1.0 + gamma(width as f64 + 8.0));
         let terms = terms - additions * sums.magnitudes - sums.rounding;
-        // Terms are concave and 0 at α = 0, so those of s α are at least s times these: the best of such bounds, which
-        // counts far from the optimum, where u is much too long.
+        // Terms are concave and 0 at α = 0, so those of s α are at least s times these. This takes the best s, which
+        // matters far from the optimum, where u is much too long.
         let share = if bound > 0.0 {
             (terms / (bound * bound)).clamp(0.0, 1.0)
         } else {
@@ -378,7 +377,7 @@ impl Point {
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
         if is_first && self.smoothing > 0.0 && look.distance != 1.0 {
-            // The rows have said what τ is measured in: the next pass looks here again. Where all losses are 0, so is the
+            // The unit of τ is now known from the rows: the next pass looks here again. If all losses are 0, so is the
             // optimum.
             self.smoothing = FIRST_SMOOTHING * look.distance;
             self.done = self.smoothing == 0.0;
@@ -478,8 +477,8 @@ impl Point {
         }
     }
 
-    /// Σ terms and Σ α y x of the α that are feasible where the bias is free, those of the heavier side being shrunk, and
-    /// how many times more these can be off by.
+    /// Σ terms and Σ α y x of feasible α, which with a free bias scale down the heavier side, and the factor that this
+    /// puts on their error bounds.
     fn feasible(&self, sums: &Sums) -> (f64, Vec<f64>, f64) {
         let Some(bias) = self.free_bias else {
             return (sums.terms, sums.sum.clone(), 1.0);
@@ -564,8 +563,8 @@ impl Point {
     }
 }
 
-/// Where hardly anything of the first value is left, makes weights 0 that move the value by less than rounding moves it:
-/// where the rows are fitted perfectly, they would be all that is left. `diagonal` has the curvature along each.
+/// If hardly anything of the first value is left, zeroes weights that change the value by less than rounding: with
+/// perfectly fitted rows, only they would remain. `diagonal` has the curvature along each.
 pub(crate) fn drop_dust(w: &mut [f64], diagonal: &[f64], left: f64) {
     const FITTED: f64 = 1e-12;
     const DUST: f64 = 1e-28;
@@ -582,8 +581,8 @@ pub(crate) fn drop_dust(w: &mut [f64], diagonal: &[f64], left: f64) {
     }
 }
 
-/// The factor of I + H, of the lower triangle of H; `None` where numbers are not finite. A free bias has next to nothing
-/// in I: enough for a bias that no row has a curvature in.
+/// The factor of I + H, of the lower triangle of H; `None` if numbers are not finite. A free bias has almost 0 in I:
+/// enough for a bias without curvature in any row.
 pub(crate) fn factor_of(
     matrix: Vec<f64>,
     width: usize,

@@ -1,4 +1,4 @@
-//! One pass over the rows: the sums that a Newton step, a line search and a certificate are made of.
+//! One pass over the rows: the sums that a Newton step, a line search and a certificate need.
 //!
 //! Rows are processed some hundred at a time: copied to a dense block, multiplied with w, and those with
 //! curvature copied again, times its root, for the products that form the matrix. The rows of a block are dealt to a
@@ -14,9 +14,9 @@ use crate::problem::{Problem, counts};
 
 /// Steps that a line search tries: 1, 1/2, 1/4 …
 pub(super) const TRIALS: usize = 24;
-/// Rows that are taken at a time where they are narrow, and else.
+/// Rows in a chunk: of narrow rows, and of others.
 const MOST_ROWS: [usize; 2] = [256, 128];
-/// Numbers of [`Sums`] that stand alone.
+/// Number of scalars in [`Sums`].
 const NUMBERS: usize = 10;
 /// Most lanes, and bytes of their matrices.
 const LANES: usize = 16;
@@ -33,16 +33,16 @@ pub(super) fn lanes(width: usize, subproblems: usize) -> usize {
     (LANE_BYTES / bytes).clamp(1, LANES)
 }
 
-/// What one pass sums for one subproblem.
+/// The sums of one pass for one subproblem.
 #[derive(Clone, Debug)]
 pub(super) struct Sums {
     /// Σ C ξ of the weights rounded to f32, and how much C ξ moves with a margin, times ‖x‖.
     pub loss: f64,
     pub loss_slope: f64,
-    /// Σ of the losses, and of what smoothing leaves between them and the dual.
+    /// Σ of the losses, and of the gaps that smoothing leaves between them and the dual.
     pub value: f64,
     pub smoothing: f64,
-    /// Σ of the terms of the dual value, their magnitudes, what they can be off by, Σ α ‖x‖.
+    /// Σ of the terms of the dual value, their magnitudes, their error bounds, and Σ α ‖x‖.
     pub terms: f64,
     pub magnitudes: f64,
     pub rounding: f64,
@@ -51,10 +51,10 @@ pub(super) struct Sums {
     pub curvature: f64,
     /// Σ α y x.
     pub sum: Vec<f64>,
-    /// The part of the terms, and of Σ α y x, of the rows of positive α y; no vector where the bias is not free.
+    /// The part of the terms, and of Σ α y x, of the rows of positive α y; the vector is empty unless the bias is free.
     pub positive_terms: f64,
     pub positive: Vec<f64>,
-    /// −Σ ∂α/∂τ y x: how the gradient moves with τ; none where nothing is smoothed.
+    /// −Σ ∂α/∂τ y x: how the gradient moves with τ; empty without smoothing.
     pub path: Vec<f64>,
     /// Σ curvature x xᵀ: the lower triangle in rows of [`padded`] numbers.
     pub matrix: Vec<f64>,
@@ -156,7 +156,7 @@ pub(super) struct Lane {
     work: Work,
 }
 
-/// Some rows side by side, and what belongs to them.
+/// Buffers for a chunk of rows.
 #[derive(Clone, Debug, Default)]
 struct Work {
     /// x, each row padded with zeros.
@@ -166,7 +166,7 @@ struct Work {
     records: Vec<u64>,
     /// w·x of the rounded weights of each subproblem.
     values: Vec<f64>,
-    /// Of one subproblem: signs, targets and costs, margins, what the loss prepares of these, and what follows.
+    /// Of one subproblem: signs, targets and costs, margins, values that the loss prepares from these, and results.
     signs: Vec<f64>,
     targets: Vec<f64>,
     costs: Vec<f64>,
@@ -284,7 +284,7 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
         let Chunk { pass, width, lane } = self.chunk;
         let (problem, work) = (pass.problem, &mut lane.work);
         let count = work.labels.len();
-        // Loops and no iterator adapters, which would be compiled apart, without the processor's features.
+        // Plain loops: iterator adapters would be compiled as separate functions, without the processor's features.
         work.norms.clear();
         for x in work.x.chunks_exact(width) {
             work.norms.push(norm(x));
@@ -319,7 +319,7 @@ impl<L: LossFunction> ChunkOf<'_, '_, L> {
                 }
                 continue;
             }
-            // Numbers are summed over a chunk first: each is then added to as seldom as `additions` says.
+            // Sums are first made over a chunk, so that each total has as few additions as in `additions`.
             let mut own = Sums::new(0, false, false, false);
             // The weights as the model will have them: their losses, and the classes they predict.
             work.margins.clear();

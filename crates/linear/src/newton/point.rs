@@ -1,4 +1,4 @@
-//! A subproblem between two passes: where the next pass looks, and the best that was found.
+//! A subproblem between two passes: the weights of the next pass, and the best found.
 
 use super::cholesky::dot;
 
@@ -10,14 +10,14 @@ const FIRST_SHRINK: f64 = 0.1;
 pub(super) struct Point {
     /// The entry that does not count in ‖w‖², if there is one.
     pub free_bias: Option<usize>,
-    /// Where the next pass looks, and the same rounded to f32; all vectors are padded.
+    /// The weights of the next pass, and the same rounded to f32; all vectors are padded.
     pub w: Vec<f64>,
     pub rounded: Vec<f64>,
     /// The step that led here.
     pub step: Vec<f64>,
-    /// Where it began, if the next pass searches along it.
+    /// Its start, if the next pass searches along it.
     pub search: Option<Vec<f64>>,
-    /// The place before, and the value and its slope along the step there.
+    /// The previous point, and the value and its slope along the step there.
     pub before: Option<(Vec<f64>, f64, f64)>,
     pub smoothing: f64,
     /// The next factor on the smoothing.
@@ -32,7 +32,7 @@ pub(super) struct Point {
     /// Whether steps are so close to the optimum that rounding w to f32 would matter. Before, passes look at w
     /// rounded, which saves them the losses of the rounded weights next to the others.
     pub exact: bool,
-    /// Looks that brought neither value on by what rounding leaves.
+    /// Looks in a row that improved neither bound by more than rounding.
     pub idle: u32,
     /// Whether the last pass looked at the best w.
     pub at_best: bool,

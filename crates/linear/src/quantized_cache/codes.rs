@@ -2,10 +2,10 @@
 
 use super::quantizer::Quantizer;
 
-/// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: what is put right when it is read
-/// next must stay small next to what it was held for.
+/// The largest ‖x − x̂‖² over ‖x̂‖² of a row that is solved for: the correction at its next read must stay small
+/// compared with the gain from keeping it.
 pub(super) const MOST_ERROR: f32 = 1e-3;
-/// Marks the norm of a row whose codes are too inaccurate, because its values are out of range.
+/// The norm of a row with values out of range, too inaccurate when quantised.
 pub(super) const UNFIT: f32 = -1.0;
 /// Rows as one byte a value, kept in memory between blocks.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct QuantizedCache {
     pub(super) slots: Vec<u32>,
     /// Record of each slot.
     pub(super) ids: Vec<u64>,
-    /// Codes of each slot.
+    /// Quantised values of each slot.
     pub(super) codes: Vec<u8>,
     /// r of each slot and subproblem.
     pub(super) residuals: Vec<f32>,

@@ -1,4 +1,4 @@
-//! The loops over rows kept as codes, each compiled for every processor level.
+//! The loops over quantised rows, each compiled for every processor level.
 
 use pelton_format::{Row, RowTable};
 
@@ -12,7 +12,7 @@ use crate::visit::{RowAddress, Visit};
 /// How many bytes of a long row are prefetched; the processor's own prefetcher follows.
 const BYTES_AHEAD: usize = 4096;
 
-/// Makes w exact in rows whose α changed while they were held.
+/// Makes w exact in rows with an α that changed while they were cached.
 pub(super) struct Settle<'a> {
     pub q: &'a Quantizer,
     pub block: &'a RowTable,
@@ -31,7 +31,7 @@ impl Kernel for Settle<'_> {
         for &(i, scale) in self.changes {
             if let Row::Dense(values) = self.block.row(i) {
                 x[..values.len()].copy_from_slice(values);
-                // The codes of a row are always the same, whether it is still held or not.
+                // Encoding a row always gives the same bytes, whether it is still cached or not.
                 q.encode(&x, &mut codes);
                 q.add_error(&codes, &x, scale, self.w);
             }
@@ -43,7 +43,7 @@ impl Kernel for Settle<'_> {
 pub(super) struct Encode<'a> {
     pub q: &'a Quantizer,
     pub block: &'a RowTable,
-    /// Places in the block and slots.
+    /// Indices in the block, and slots.
     pub coming: &'a [(usize, usize)],
     pub w: &'a [Vec<f32>],
     pub codes: &'a mut [u8],
@@ -81,7 +81,7 @@ impl Kernel for Encode<'_> {
     }
 }
 
-/// The rows held in one subproblem.
+/// The cached rows in one subproblem.
 pub(super) struct CodedRows<'a> {
     pub cache: &'a QuantizedCache,
     pub q: &'a Quantizer,
@@ -118,7 +118,7 @@ impl VisitRows for CodedRows<'_> {
     }
 }
 
-/// One pass over the rows held.
+/// One pass over the cached rows.
 struct CodedPass<'a, S> {
     rows: &'a CodedRows<'a>,
     w: &'a mut [f32],

@@ -1,22 +1,21 @@
-//! *Cache*, for long dense rows: undecided rows stay in memory between blocks as one byte a value, so
-//! that four times as many stay as would whole.
+//! *Cache*, for long dense rows: undecided rows stay in memory between blocks as one byte a value, four times as many
+//! as in f32.
 //!
-//! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth,
-//! KDD 2011), and in the first epoch, and between epochs, the problem is solved
-//! over all of them. A single block of a few thousand rows cannot determine w, which has as many unknowns, but
-//! the cached rows can: on 100 000 rows of 2000 features at an eighth of the memory the
-//! weights after one pass are 5e-4 from the optimum, compared with 5e-2 for blocks alone and 2e-2 for blocks
-//! with whole rows cached.
+//! After each block the rows with the smallest slack are kept (selective block minimization, Chang and Roth, KDD 2011),
+//! and in the first epoch, and between epochs, the problem is solved over all of them. A single block of a few thousand
+//! rows cannot determine the thousands of unknowns in w, but the cached rows can: on 100 000 rows of 2000 features at
+//! an eighth of the memory the weights after one pass are 5e-4 from the optimum, compared with 5e-2 for blocks alone
+//! and 2e-2 for blocks with whole rows cached.
 //!
-//! **What is held and what is exact.** x̂ is a row as held, x as stored. A row that is read is trained on as x.
-//! Later changes of its α reach w through x̂, and its margin is taken as w·x̂ + r, r = v·(x − x̂), v being w when
-//! the row was read: the error (w − v)·(x − x̂) vanishes as w settles. When the row is next read, w ← w + Δα y (x
-//! − x̂) makes w exact in it. In an epoch that certifies, rows that have been read do not change, so at its end w
-//! = Σ α_i y_i x_i exactly; the weights at its start, found with the cached rows, are its snapshot. So the
-//! certificate is based on the rows as stored. A row that is held and misjudged costs time, never truth.
+//! **What is exact.** x̂ is a row as cached, x as stored. A row that is read is trained on as x. Later changes of its α
+//! reach w through x̂, and its margin is approximated by w·x̂ + r, r = v·(x − x̂), with v the w when the row was read:
+//! the error (w − v)·(x − x̂) vanishes as w settles. When the row is next read, w ← w + Δα y (x − x̂) makes w exact in
+//! it. In an epoch that certifies, rows that have been read do not change, so at its end w = Σ α_i y_i x_i exactly; the
+//! weights at its start, found with the cached rows, are its snapshot. So the certificate is based on the rows as
+//! stored. A badly chosen cached row costs time, never correctness.
 //!
-//! Cost: [`QuantizedCache::row_bytes`] a row held; a visit decodes a row once or twice, 0.1 ns a value;
-//! and 4 bytes a record and 4 a subproblem of it.
+//! Cost: [`QuantizedCache::row_bytes`] a cached row; a visit decodes a row once or twice, 0.1 ns a value; and 4 bytes a
+//! record and 4 a subproblem of it.
 
 mod codes;
 mod loops;
@@ -40,12 +39,12 @@ use codes::UNFIT;
 use loops::{CodedRows, Encode, Settle};
 use quantizer::Quantizer;
 
-/// Marks a dual variable whose part of w is exact.
+/// Marks a dual variable with an exact part of w.
 const EXACT: f32 = f32::NAN;
-/// Marks a record that is not held.
+/// Marks a record that is not cached.
 const NOT_HELD: u32 = u32::MAX;
 
-/// The parts of a cache that a checkpoint holds: not the codes, which the rows give again.
+/// The parts of a cache in a checkpoint: without the quantised values, which are encoded again from the rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SavedCodes<'a> {
     /// Offset of each feature, then step of each.
@@ -92,7 +91,7 @@ impl QuantizedCache {
         4 * self.slots.len() * (1 + self.subproblems)
     }
 
-    /// Number of rows held.
+    /// Number of cached rows.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
@@ -147,7 +146,7 @@ impl QuantizedCache {
         }
     }
 
-    /// Chooses again which rows are held, from those and the rows of a block with their slack.
+    /// Chooses the cached rows again, from those and the rows of a block with their slack.
     pub fn take_in(
         &mut self,
         problem: &Problem,
@@ -167,8 +166,8 @@ impl QuantizedCache {
         self.encode(problem, block, &coming, &w, simd);
     }
 
-    /// Encodes rows of a block, given their places in it and their slots, with the residuals that
-    /// belong to the weights `w` (padded).
+    /// Encodes rows of a block, given their indices in it and their slots, with the residuals for the weights `w`
+    /// (padded).
     fn encode(
         &mut self,
         problem: &Problem,
@@ -208,10 +207,10 @@ impl QuantizedCache {
         self.encode(problem, rows, &coming, &[], simd);
     }
 
-    /// Drops the rows held that have the most slack and makes room for those of the block that have
-    /// less; returns the places in the block and the slots of the latter.
+    /// Drops the cached rows with the most slack and makes room for those of the block with less; returns the indices
+    /// in the block and the slots of the latter.
     fn choose(&mut self, block: &RowTable, slack: &[f32]) -> Vec<(usize, usize)> {
-        // Rows of the block that are held already keep their slot.
+        // Rows of the block that are already cached keep their slot.
         let mut coming = Vec::new();
         let mut candidates: Vec<(f32, u64, usize)> = Vec::new();
         for (i, &slack) in slack.iter().enumerate() {
@@ -265,9 +264,9 @@ impl QuantizedCache {
         coming
     }
 
-    /// Solves the problem over the rows held from the present weights and duals, which it changes.
+    /// Solves the problem over the cached rows, updating the present weights and duals.
     ///
-    /// Errors: [`LinearError::Interrupted`] where [`Scratch::end_when`] says so.
+    /// Errors: [`LinearError::Interrupted`] as set up by [`Scratch::end_when`].
     pub fn solve(
         &mut self,
         problem: &Problem,
@@ -297,7 +296,7 @@ impl QuantizedCache {
         solved
     }
 
-    /// Prepares the visits of the cached rows; returns these, and the weights in the layout of the codes:
+    /// Prepares the visits of the cached rows; returns these, and the weights in the layout of the quantised rows:
     /// padded, then the bias weight.
     fn begin(
         &mut self,
@@ -353,7 +352,7 @@ impl QuantizedCache {
         (Held { slots, ids }, padded.collect())
     }
 
-    /// Takes over what was solved.
+    /// Writes the solution back.
     fn end(&mut self, held: &Held, padded: &[Vec<f32>], weights: &mut Weights, scratch: &Scratch) {
         for (&slot, &slack) in held.slots.iter().zip(scratch.slack()) {
             self.slack[slot] = slack;
@@ -407,9 +406,9 @@ impl QuantizedCache {
             && saved.before.iter().all(|before| before.len() == records)
     }
 
-    /// Goes on from saved parts that fit, once [`QuantizedCache::encode_again`] has had the rows of every
-    /// slot. If there are more than fit, those with the least slack are taken; the others are corrected when
-    /// read, like any row.
+    /// Resumes from valid saved parts, once [`QuantizedCache::encode_again`] has received the rows of every slot. If
+    /// there are more rows than fit, it keeps those with the least slack; the others are corrected when read, like any
+    /// row.
     pub fn restore(&mut self, saved: SavedCodes<'_>) {
         let (offsets, steps) = saved.quantizer.split_at(saved.quantizer.len() / 2);
         self.quantizer = (!offsets.is_empty())

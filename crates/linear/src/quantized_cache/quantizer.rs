@@ -17,7 +17,7 @@ const SAMPLE: usize = 4096;
 const LAST: f64 = 255.0;
 /// 2^23.
 const TWO_TO_23: f32 = 8_388_608.0;
-/// What is added to the range seen on either side: later rows reach beyond that of the first.
+/// Share of the observed range added on either side: later rows exceed the range of the first.
 const WIDER: f64 = 0.125;
 /// The most deviations that a range spans.
 const MOST_DEVIATIONS: f64 = 32.0;
@@ -40,7 +40,7 @@ fn plus_product(sum: Lanes, a: &Lanes, b: &Lanes) -> Lanes {
     std::array::from_fn(|lane| sum[lane] + a[lane] * b[lane])
 }
 
-/// Length of a padded vector, and bytes of a row's codes.
+/// Length of a padded vector, and bytes of a quantised row.
 pub(super) fn padded(features: usize) -> usize {
     features.next_multiple_of(LANES)
 }
@@ -115,7 +115,7 @@ impl Quantizer {
         self.offsets.len()
     }
 
-    /// Writes the codes of `x` (padded); returns ‖x̂‖² and ‖x − x̂‖².
+    /// Quantises `x` (padded) into `codes`; returns ‖x̂‖² and ‖x − x̂‖².
     #[inline(always)]
     pub fn encode(&self, x: &[f32], codes: &mut [u8]) -> (f32, f32) {
         let (mut squares, mut errors) = ([0.0; LANES], [0.0; LANES]);
@@ -128,7 +128,7 @@ impl Quantizer {
         for ((codes, x), ((offsets, steps), inverses)) in codes.zip(x).zip(parameters) {
             for lane in 0..LANES {
                 let code = (x[lane] - offsets[lane]) * inverses[lane];
-                // Beyond 2^23 an f32 is a whole number, and its last bits are that number's.
+                // Beyond 2^23 an f32 is an integer, and its last bits are those of the integer.
                 let whole = code.max(0.0).min(LAST as f32) + TWO_TO_23;
                 codes[lane] = whole.to_bits() as u8;
                 let value = offsets[lane] + steps[lane] * (whole - TWO_TO_23);

@@ -121,7 +121,7 @@ fn the_rows_of_least_slack_are_held() {
     let all: Vec<Vec<f32>> = (0..90).map(|_| numbers(&mut stream, 128)).collect();
     let slack_of = |id: u64| (id * 37 % 101) as f32 / 100.0 - 0.3;
     let mut cache = QuantizedCache::new(&problem, 90, 20);
-    // What is never held makes the quantizer.
+    // These rows only define the quantizer; none is cached.
     let slack = [f32::INFINITY; 90];
     cache.take_in(&problem, &table(&all), &slack, &weights, Simd::best());
     assert!(cache.is_empty());

@@ -11,7 +11,7 @@ use crate::peers::{Exchange, Peers};
 /// Stands for a feature without a column.
 const NONE: u32 = u32::MAX;
 
-/// Columns of features by their numbers, and what is known of their rows.
+/// Columns of features by index, and labels and ids of their rows.
 #[derive(Debug, Default)]
 pub(super) struct Columns {
     /// The features, ascending.
@@ -19,7 +19,7 @@ pub(super) struct Columns {
     /// Labels and records of the rows.
     pub labels: Vec<u32>,
     pub records: Vec<u64>,
-    /// Where the entries of each column begin, and after the last end.
+    /// Start of the entries of each column, then the end of the last.
     starts: Vec<usize>,
     rows: Vec<u32>,
     values: Vec<f32>,
@@ -42,7 +42,7 @@ impl Columns {
         8 * values
     }
 
-    /// The place of a feature, if it has a column.
+    /// The position of a feature, if it has a column.
     pub fn place(&self, feature: u32) -> Option<usize> {
         self.features.binary_search(&feature).ok()
     }
@@ -77,7 +77,7 @@ impl Column<'_> {
         }
     }
 
-    /// Entries, of so many rows.
+    /// Number of entries, of `rows` rows.
     pub fn len(self, rows: usize) -> usize {
         self.before(rows)
     }
@@ -90,8 +90,8 @@ impl Column<'_> {
         }
     }
 
-    /// Calls `each` with row and value of the entries from `first` on that are in `rows`; returns how many are before their
-    /// end.
+    /// Calls `each` with row and value of the entries from `first` on that are in `rows`; returns how many are before
+    /// their end.
     #[inline(always)]
     pub fn for_each_in(
         self,
@@ -160,14 +160,14 @@ impl Column<'_> {
 #[derive(Debug)]
 pub(super) struct Collector {
     columns: Columns,
-    /// The place of each feature.
+    /// The position of each feature.
     places: Vec<u32>,
     /// Entries so far of each column.
     ends: Vec<usize>,
 }
 
 impl Collector {
-    /// For these features, ascending, of which `counts` says how many values this rank's rows have.
+    /// For these features, ascending; `counts` has the number of their values in this rank's rows.
     pub fn new(features: Vec<u32>, counts: &[u32]) -> Collector {
         let mut places = vec![NONE; counts.len()];
         let mut starts = vec![0];
@@ -192,7 +192,7 @@ impl Collector {
 
     /// Adds the rows `range`.
     ///
-    /// Errors: rows that have more values than there were counted.
+    /// Errors: rows with more values than counted.
     pub fn add(&mut self, rows: &RowTable, range: Range<usize>) -> Result<(), LinearError> {
         for i in range {
             let row = self.columns.labels.len() as u32;
@@ -252,7 +252,7 @@ impl Collector {
         let values = gathered(columns.values.iter().map(|&x| f64::from(x)).collect())?;
         let ranks = counts.len();
         let width = columns.features.len();
-        // Where the entries of each rank and column begin.
+        // Start of the entries of each rank and column.
         let mut begins = vec![0; ranks * width + 1];
         for (at, length) in lengths.iter().enumerate() {
             begins[at + 1] = begins[at] + *length as usize;

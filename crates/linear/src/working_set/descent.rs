@@ -1,5 +1,5 @@
-//! One subproblem over some columns: proximal Newton steps, whose quadratic models are minimised by coordinate descent
-//! over the columns (Yuan, Ho, Lin, JMLR 2012: newGLMNET).
+//! One subproblem over some columns: proximal Newton steps; coordinate descent over the columns minimises their
+//! quadratic models (Yuan, Ho, Lin, JMLR 2012: newGLMNET).
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,29 +16,31 @@ use crate::random::{Stream, derive};
 /// Most proximal Newton steps, and passes of coordinate descent over columns, or over products of columns, for each.
 pub(super) const MOST_STEPS: u32 = 100;
 const MOST_PASSES: [u32; 2] = [1000, 100_000];
-/// Coordinates up to which products of columns are formed, and the rows and lanes that this is done in.
+/// Most coordinates for which products of columns are formed, and the rows taken at a time.
 const MOST_IN_MATRIX: usize = 512;
 const ROWS_AT_ONCE: usize = 64;
-/// The matrix is formed once passes over columns have taken so many times as long, and these are so many a step at least.
+/// The matrix is formed once passes over columns have taken `PATIENCE` times as long; until then each step may make at
+/// least `LEAST_PASSES` passes.
 const PATIENCE: u32 = 3;
 const LEAST_PASSES: u32 = 8;
 /// Products that take as long as a value of a pass.
 const PRODUCTS_AT_ONCE: usize = 16;
-/// The longest way on along a pass, in its own lengths.
+/// The longest extrapolation along a pass, in lengths of its move.
 const LONGEST_STRIDE: f64 = 1e9;
 const LANES: usize = 4;
-/// Passes over products after which the equations of the weights that are not 0 are solved, and one more for each eight of
+/// Passes over products after which the equations of the non-zero weights are solved, and one more for each eight of
 /// these.
 const FACE_PASSES: u32 = 8;
-/// Share of the first violation of the optimality conditions at which the model of a loss that is not quadratic is solved.
+/// Share of the first violation of the optimality conditions at which the model of a loss that is not quadratic is
+/// solved.
 const FORCING: f64 = 0.1;
 /// Most halvings of a step.
 const MOST_HALVINGS: u32 = 40;
-/// Decrease of the objective, as a share of what the slope promises, at which a step is taken.
+/// Decrease of the objective, as a share of the prediction by the slope, at which a step is accepted.
 const ARMIJO: f64 = 0.01;
 
-/// Where the loss of a row is straight, its model is bent by this share of the least parabola above it that touches it: less
-/// for steps of full length, more where they must be cut.
+/// If the loss of a row is straight, its model is bent by this share of the least parabola above it that touches it:
+/// less for steps of full length, more if they must be cut.
 const BENT: [f64; 2] = [1e-3, 1.0];
 
 /// A weight that may move.
@@ -50,12 +52,12 @@ struct Coordinate<'a> {
     l2: f64,
     gradient: f64,
     curvature: f64,
-    /// What the step adds to the weight.
+    /// The change of the weight by the step.
     step: f64,
 }
 
 impl Coordinate<'_> {
-    /// How far the optimality condition of weight `z` is from holding where the smooth part has the slope `slope`.
+    /// The violation of the optimality condition of weight `z` if the smooth part has the slope `slope`.
     fn violation(&self, z: f64, slope: f64) -> f64 {
         if z == 0.0 {
             (slope.abs() - self.l1).max(0.0)
@@ -69,8 +71,8 @@ impl Coordinate<'_> {
         w[self.feature] + self.step != 0.0 || self.l1 == 0.0
     }
 
-    /// How a step from weight `z` changes the model of first order. Near the optimum gradient and penalty cancel, and what is
-    /// left is less than the rounding of either.
+    /// The change of the first-order model by a step from weight `z`. Near the optimum gradient and penalty cancel, and
+    /// the remainder is less than the rounding of either.
     fn promise(&self, z: f64, step: f64) -> f64 {
         if z * (z + step) > 0.0 {
             let bend = 0.5 * self.l2 * step;
@@ -95,9 +97,9 @@ pub(super) struct Subproblem<'a> {
 }
 
 impl Subproblem<'_> {
-    /// Minimises the objective over the weights in `w` of the features `set`, and its bias, from where they are; all others
-    /// must be 0. It ends where no optimality condition is off by more than `tolerance` of what holds it, or after so many
-    /// proximal Newton steps. Returns `false`, with `w` as it was, where it was interrupted.
+    /// Minimises the objective over the weights in `w` of the features `set`, and its bias, from their present values;
+    /// all others must be 0. It ends when every optimality condition holds to `tolerance` times its scale, or after
+    /// `most_steps` proximal Newton steps. Returns `false`, with `w` unchanged, if it was interrupted.
     pub fn solve(&self, set: &[u32], w: &mut [f64], tolerance: f64, most_steps: u32) -> bool {
         let &Subproblem {
             problem,
@@ -178,7 +180,7 @@ impl Subproblem<'_> {
                 coordinate.step = 0.0;
                 let z = w[coordinate.feature];
                 let slope = coordinate.gradient + coordinate.l2 * z;
-                // What holds it: ρ and the ridge, or for a free bias the weight of either side.
+                // The scale of the condition: ρ and the ridge, or for a free bias the weight of either side.
                 let held = match coordinate.column {
                     Column::Constant(bias) if coordinate.l1 + coordinate.l2 == 0.0 => size * bias,
                     _ => coordinate.l1 + coordinate.l2 * z.abs(),
@@ -191,7 +193,7 @@ impl Subproblem<'_> {
             if worst <= tolerance {
                 break;
             }
-            // What is slow so far will stay so.
+            // A slow descent will stay slow.
             let pays = row_passes / PATIENCE >= price;
             let mut bend = Bend::new(&coordinates, &curvatures, pays, simd);
             let until = match bend {
@@ -226,7 +228,7 @@ impl Subproblem<'_> {
                 return false;
             }
             moves.fill(0.0);
-            // What the slope promises.
+            // The predicted decrease by the slope.
             let mut promised = 0.0;
             for coordinate in coordinates.iter().filter(|c| c.step != 0.0) {
                 coordinate.column.add_to(coordinate.step, &ones, &mut moves);
@@ -265,8 +267,8 @@ impl Subproblem<'_> {
     }
 }
 
-/// Coordinate descent on the quadratic model, in random orders that `key` decides, until its conditions are off by `until`
-/// in total, or for as many passes. Returns the number of passes; 0 where `interrupt` was set.
+/// Coordinate descent on the quadratic model, in random orders that `key` decides, until the violations of its
+/// conditions sum to `until`, or for a number of passes. Returns the number of passes; 0 if `interrupt` was set.
 fn minimise_model(
     coordinates: &mut [Coordinate<'_>],
     w: &[f64],
@@ -327,7 +329,7 @@ fn minimise_model(
     passes.max(1)
 }
 
-/// Passes over the columns that take as long as forming their products; none are enough where there are too many columns.
+/// Passes over the columns that take as long as forming their products; `u32::MAX` if there are too many columns.
 fn price_of_matrix(coordinates: &[Coordinate<'_>], rows: usize) -> u32 {
     if coordinates.len() > MOST_IN_MATRIX {
         return u32::MAX;
@@ -336,12 +338,12 @@ fn price_of_matrix(coordinates: &[Coordinate<'_>], rows: usize) -> u32 {
     (coordinates.len().pow(2) * rows / PRODUCTS_AT_ONCE / values.max(1)) as u32
 }
 
-/// What the steps of a model do to its slopes: Σ h x_j (x·steps) for each coordinate j.
+/// The change of a model's slopes by its steps: Σ h x_j (x·steps) for each coordinate j.
 enum Bend<'a> {
     /// For each row its curvature h, and that times x·steps.
     Rows(&'a [f64], Vec<f64>),
-    /// Σ h x_j x_k, in rows of `width`, and the slopes themselves: where there are few coordinates, passes over these are
-    /// so much shorter that descent may make the thousands that columns of categories need, which add up to the bias.
+    /// Σ h x_j x_k, in rows of `width`, and the slopes themselves: with few coordinates passes over these are so much
+    /// shorter that descent may make the thousands that columns of categories need, since they add up to the bias.
     Matrix {
         matrix: Vec<f64>,
         width: usize,
@@ -424,8 +426,8 @@ impl<'a> Bend<'a> {
 }
 
 impl Bend<'_> {
-    /// Where slopes are at hand, goes on along the way that the last pass went, and after every so many passes straight to
-    /// the least value over the weights that are not 0: descent slides slowly where weights must move together.
+    /// With a matrix, extrapolates along the move of the last pass, and at regular intervals jumps to the least value
+    /// over the non-zero weights: descent is slow if weights must move together.
     fn stride(&mut self, coordinates: &mut [Coordinate<'_>], w: &[f64], passes: u32) {
         let Bend::Matrix {
             matrix,
@@ -466,7 +468,7 @@ impl Bend<'_> {
     }
 }
 
-/// The moves of the coordinates `inside` to the least value of the model, did none of them change its sign.
+/// The moves of the coordinates `inside` to the least value of the model, assuming that none changes its sign.
 ///
 /// Cost: a sixth of the cube of their number.
 fn to_least(
@@ -501,7 +503,8 @@ fn to_least(
     moves.iter().all(|by| by.is_finite()).then_some(moves)
 }
 
-/// Goes along a way to where the model is smallest on it. `bends` is what a step of length 1 does to the slopes.
+/// Moves along the direction `way` to the least value of the model. `bends` is the change of the slopes by a step of
+/// length 1.
 fn go_along(
     coordinates: &mut [Coordinate<'_>],
     w: &[f64],
@@ -509,7 +512,7 @@ fn go_along(
     way: &[f64],
     bends: &[f64],
 ) {
-    // The slope at its beginning and the curvature of what is smooth, and where weights become 0.
+    // The slope at the start, the curvature of the smooth part, and the steps at which weights become 0.
     let (mut slope, mut curvature) = (0.0, 0.0);
     let mut zeros = Vec::new();
     for (at, coordinate) in coordinates.iter().enumerate() {

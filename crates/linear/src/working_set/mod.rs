@@ -1,25 +1,27 @@
-//! Penalties with ‖w‖₁, by working sets: passes over all rows choose the features whose weights may differ from 0 and
-//! prove how good the present ones are; between them the columns of these features, in memory, are all that is solved
-//! over (Johnson, Guestrin, ICML 2015: BLITZ; Massias, Gramfort, Salmon, ICML 2018: celer).
+//! Penalties with ‖w‖₁, by working sets: passes over all rows choose the features with weights that may differ from 0
+//! and prove how good the present weights are; between passes, solves use only the columns of these features, in memory
+//! (Johnson, Guestrin, ICML 2015: BLITZ; Massias, Gramfort, Salmon, ICML 2018: celer).
 //!
 //! | symbol | meaning |
 //! |---|---|
 //! | R(w) | the penalty, [`crate::Penalty`]; a free bias is not part of it |
 //! | m = s w·x | margin of a row; of one with a real target, its value |
 //! | α(m) = −C ξ'(m) | the dual variable that belongs to it |
-//! | v = Σ α s x | R(w) + v·w is least at 0 where every abs(v_j) ≤ ρ |
+//! | v = Σ α s x | R(w) + v·w is least at 0 if every abs(v_j) ≤ ρ |
 //!
-//! A pass *looks* at w: P(w), α and v. Features of weight 0 whose abs(v_j) is largest join those with a weight, three times as
-//! many. If columns are missing, the next pass *collects* them; then `descent` solves over them: to the target, or
-//! loosely where features outside the set must still join.
+//! A pass *looks* at w: P(w), α and v. The features of weight 0 with the largest abs(v_j) join those with a weight,
+//! three times as many. If columns are missing, the next pass *collects* them; then `descent` solves over them: to the
+//! target, or loosely if features outside the set must still join.
 //!
-//! **Certificate.** By Fenchel duality P(w) ≥ Σ d(θ α) − R*(θ v) for any θ in 0 to 1 and any w, and Σ d(θ α) ≥ θ Σ d(α),
-//! d being concave and at least 0 at 0. With ‖w‖₁ alone, θ = 1 / max abs(v_j) where that is above 1; else the best θ. With a free
-//! bias α is first shrunk on the side that weighs more, as in [`crate::DualBound`]. All sums are made from the rows in f64,
-//! at the w of the solver for v and at w rounded to f32, as the model has it, for P; their rounding is taken off.
+//! **Certificate.** By Fenchel duality P(w) ≥ Σ d(θ α) − R*(θ v) for any θ in 0 to 1 and any w, and Σ d(θ α) ≥ θ Σ
+//! d(α), as d is concave and at least 0 at 0. With ‖w‖₁ alone, θ = 1 / max abs(v_j) if the maximum is above 1; else the
+//! best θ. With a free bias the α of the heavier side are first scaled down, as in [`crate::DualBound`]. All sums are
+//! computed from the rows in f64, for v at the w of the solver and for P at w rounded to f32, as in the model; the
+//! bounds subtract their rounding errors.
 //!
-//! Memory: 8 bytes a value of the columns, 80 a row while it solves, and 40 a feature, with 8 or 16 more a lane of threads
-//! and subproblem. Cost: a pass that looks, two products and one sum of rows; one that collects, a look at each value.
+//! Memory: 8 bytes a value of the columns, 80 a row while it solves, and 40 a feature, with 8 or 16 more a lane of
+//! threads and subproblem. Cost: a pass that looks, two products and one sum of rows; one that collects, a look at each
+//! value.
 
 mod columns;
 mod descent;
@@ -48,7 +50,7 @@ use point::{MOST_IDLE, Point};
 /// Fewest features of a working set, and up to how many all are one.
 const LEAST_SET: usize = 256;
 const ALL_IN_SET: usize = 512;
-/// Share of the largest violation outside a set to which those inside are reduced.
+/// Violations inside a set are reduced to this share of the largest one outside.
 const SHARE: f64 = 0.1;
 /// Features of weight 0 that join a set, for each one with a weight.
 const GROWTH: usize = 3;
@@ -67,7 +69,7 @@ pub struct WorkingSet {
     points: Vec<Point>,
     /// Of the rounded weights that the last look was at.
     losses: LossSum,
-    /// Values of each feature in this rank's rows; in all rows, and ‖x_j‖². None before the first look.
+    /// Values of each feature in this rank's rows; in all rows, and ‖x_j‖². Empty before the first look.
     counts: Vec<u32>,
     totals: Vec<f64>,
     squares: Vec<f64>,
@@ -77,7 +79,7 @@ pub struct WorkingSet {
     collects: bool,
 }
 
-/// A pass under way.
+/// The state of a running pass.
 #[derive(Debug)]
 enum Pass {
     None,
@@ -85,7 +87,7 @@ enum Pass {
     Collect(Collector),
 }
 
-/// What a look sums up of its rows, and in the first one how many values each feature has, and their squares.
+/// The sums of a look, and in the first look the number of values of each feature and their squares.
 #[derive(Clone, Debug, Default)]
 struct Lane {
     look: look::Lane,
@@ -94,7 +96,7 @@ struct Lane {
 }
 
 impl WorkingSet {
-    /// A run from w = 0 to the relative gap `wanted`, whose columns may take `memory` bytes. Solving ends early where
+    /// A run from w = 0 to the relative gap `wanted`, with at most `memory` bytes of columns. Solving ends early if
     /// `interrupt` is set.
     pub fn new(
         problem: Arc<Problem>,
@@ -121,7 +123,7 @@ impl WorkingSet {
         }
     }
 
-    /// Bytes next to the rows and the columns, for so many records.
+    /// Bytes in addition to the rows and the columns, for `records` records.
     pub fn bytes(problem: &Problem, records: u64) -> u64 {
         let length = problem.length() as u64;
         let (lanes, sides) = (look::lanes(problem, 0) as u64, sides(problem) as u64);
@@ -190,9 +192,9 @@ impl WorkingSet {
         Ok(())
     }
 
-    /// Chooses the features of each subproblem by its v, as many as there is memory for.
+    /// Chooses the features of each subproblem by its v, as many as fit in memory.
     ///
-    /// Errors: there is none for the features that have a weight.
+    /// Errors: the features that have a weight do not fit.
     fn choose(&mut self, scores: &[Vec<f64>]) -> Result<(), LinearError> {
         let features = self.problem.features();
         let total: f64 = self.totals.iter().sum();
@@ -268,7 +270,7 @@ impl WorkingSet {
         Ok(())
     }
 
-    /// Solves over the columns; changes nothing, on any rank, where one of them is interrupted.
+    /// Solves over the columns; changes nothing, on any rank, if one of them is interrupted.
     fn solve(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<(), LinearError> {
         let (wanted, columns) = (self.wanted, &self.columns);
         let (problem, simd, interrupt) = (&*self.problem, self.simd, &*self.interrupt);
@@ -424,7 +426,7 @@ impl PassSolver for WorkingSet {
 }
 
 impl Lane {
-    /// Counts the values of each feature where that is not known yet.
+    /// Counts the values of each feature in the first look.
     fn count(&mut self, rows: &RowTable, range: Range<usize>) {
         if self.counts.is_empty() {
             return;

@@ -1,17 +1,17 @@
-//! A subproblem between two passes, and its bounds by what a look has summed.
+//! A subproblem between two passes, and its bounds from the sums of a look.
 
 use crate::certificate::Certificate;
 use crate::look::{Bounds, Rounding, Sums, View, gamma};
 use crate::problem::Problem;
 
-/// Looks in a row without progress after which nothing is left to gain.
+/// Looks in a row without progress after which training ends.
 pub(super) const MOST_IDLE: u32 = 3;
 
 /// One subproblem.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub w: Vec<f64>,
-    /// Features whose weights are being solved for.
+    /// Features of the working set.
     pub set: Vec<u32>,
     pub best_w: Vec<f32>,
     pub best_primal: f64,
@@ -41,7 +41,7 @@ impl Point {
         }
     }
 
-    /// Takes in what a look has found; returns v.
+    /// Takes the results of a look; returns v.
     pub fn end_look(
         &mut self,
         sums: &Sums,
@@ -64,8 +64,8 @@ impl Point {
             self.best_w.clone_from(&view.rounded);
         }
         self.at_best = self.best_w == view.rounded;
-        // A coordinate is off by its additions times Σ abs(α x_j), which is at most ‖α‖ ‖x_j‖; the share of a side, by those
-        // of the bias.
+        // A coordinate is off by its additions times Σ abs(α x_j), which is at most ‖α‖ ‖x_j‖; the share of a side, by
+        // those of the bias.
         let alphas = sums.alphas.sqrt();
         let records = rounding.rows;
         let off = |j: usize| {
@@ -111,7 +111,7 @@ impl Point {
             let conjugate = penalty.conjugate(over.iter().map(|v| theta * v)) * (1.0 + rounding);
             theta * terms - conjugate - 4.0 * f64::EPSILON * terms.abs()
         };
-        // A little less, so that rounding lifts none above ρ.
+        // A little less, so that rounding does not lift any above ρ.
         let free = free * (1.0 - 4.0 * f64::EPSILON);
         if share == 1.0 {
             return if most > 1.0 {

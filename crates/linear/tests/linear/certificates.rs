@@ -1,8 +1,9 @@
-//! A certificate is a proof: on random problems no dual value lies above the optimum, whatever the solver, the loss,
-//! the weights of classes and records, the bias and the blocks; and no primal value below it.
+//! A certificate is a proof: on random problems no dual value is above the optimum and no primal value below it, for
+//! any solver, loss, weights of classes and records, bias and blocks.
 //!
-//! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64 over
-//! plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of problems.
+//! The optimum is bounded from above by a reference that shares nothing with the library: coordinate descent in f64
+//! over plain vectors, and the primal value of its w from the definition. `PELTON_CERTIFICATES` sets the number of
+//! problems.
 
 use crate::support;
 
@@ -148,8 +149,8 @@ fn loss_of_target(loss: Loss, target: f64, u: f64) -> f64 {
     }
 }
 
-/// The α that is best for a row alone: with u' = u + q (α' − α) that of α' = −C ξ'(u'), by halving in u', which is the
-/// same at kinks.
+/// The best α for a single row: the solution of α' = −C ξ'(u') with u' = u + q (α' − α), by halving in u', which also
+/// works at kinks.
 fn best_of_target(loss: Loss, (target, cost): (f64, f64), alpha: f64, u: f64, q: f64) -> f64 {
     if q == 0.0 {
         return alpha;
@@ -173,8 +174,8 @@ fn best_of_target(loss: Loss, (target, cost): (f64, f64), alpha: f64, u: f64, q:
     alpha + (0.5 * (low + high) - u) / q
 }
 
-/// The least primal value found by coordinate descent in f64, over all subproblems. A free bias is found by descent with
-/// a constant feature that is large, and then again with the other weights as they are, by halving the slope.
+/// The least primal value found by coordinate descent in f64, over all subproblems. A free bias is found by descent
+/// with a constant feature that is large, and then again with the other weights as they are, by halving the slope.
 fn reference(case: &Case) -> f64 {
     let Case { problem, rows, .. } = case;
     let features = problem.features();
@@ -295,7 +296,7 @@ fn check(what: &str, number: u64, found: Certificate, reached: f64) {
     );
 }
 
-/// Coordinate descent over blocks, with every way to a certificate.
+/// Coordinate descent over blocks, with every method of certification.
 fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     let Case { problem, rows, .. } = case;
     let records = rows.len() as u64;
@@ -370,7 +371,7 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     let exact: f64 = (0..problem.subproblems())
         .map(|subproblem| support::dual_value(problem, &all, solver.duals(), subproblem))
         .sum();
-    // What decoding the α of the logistic loss can be off by is in proportion to the costs.
+    // The error of decoding the α of the logistic loss is proportional to the costs.
     let is_real = problem.loss().has_real_targets();
     let costs: f64 = (0..rows.len())
         .map(|i| problem.cost_of(if is_real { 0 } else { rows.label(i) }, i as u64))
@@ -384,7 +385,7 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     let sizes: f64 = (0..rows.len()).filter(|_| is_real).map(size).sum();
     let allowed = 1e-10 * (exact.abs() + reached) + 1e-12 * (costs + sizes);
     let found = bound.value(problem);
-    // The terms of α that are shrunk are at least what the bound takes for them.
+    // The terms of scaled α are at least those in the bound.
     let is_near = problem.bias_is_free() || found >= exact - allowed;
     assert!(
         found <= exact + allowed && is_near,
@@ -445,18 +446,19 @@ fn no_dual_value_lies_above_the_optimum() {
         descend(&case, number, &mut numbers, reached);
         finely(&case, number, reached);
         let mut before = f64::INFINITY;
-        // What no curvature decides, a free bias among a few hinges, is found less precisely, and so are targets fitted
-        // exactly, by weights that 32 bits round.
+        // Weights without curvature, as a free bias with a few hinges, are less precise, and so are exactly fitted
+        // targets, since f32 rounds the weights.
         let suffices: f64 = match case.problem.loss() {
             Loss::EpsilonInsensitive(_) | Loss::Huber(_) => 3e-3,
             _ if case.problem.bias_is_free() => 1e-3,
             _ => 0.0,
         };
-        // Rows of one class, the others having no weight, and a free bias: an optimum of 0, which no relative gap is to.
+        // Rows of one class, the others of weight 0, and a free bias: the optimum is 0, and a relative gap is
+        // undefined.
         let has_optimum = |gap: f64| !case.problem.bias_is_free() || gap < 1e9;
         for wanted in [1e-1, 1e-3, 1e-4, 1e-9] {
             let gap = newton(&case, number, reached, wanted);
-            // A smaller tolerance never proves less, but for where 32 bits end.
+            // A smaller tolerance never proves less, down to the precision of f32.
             assert!(
                 gap <= suffices.max(1.01 * before.max(wanted))
                     || case.is_uneven

@@ -1,4 +1,4 @@
-//! Each error says what is wrong, where, and what to do.
+//! Each error names the problem, its location and a remedy.
 
 use crate::support;
 

@@ -1,4 +1,5 @@
-//! Models trained side by side are those that are trained one by one: each cost on the records of each part of the folds.
+//! Models trained side by side are those that are trained one by one: each cost on the records of each part of the
+//! folds.
 
 use crate::support;
 
@@ -180,7 +181,8 @@ fn check(loss: Loss, classes: usize, seed: u64) {
             let mut losses = LossSum::new(&alone);
             losses.add(&alone, &seen, &own, Simd::best()).unwrap();
             let primal = losses.primal(&alone, &own);
-            // The certificate bounds what each model lacks; and P is strongly convex in all but a free bias.
+            // The certificate bounds the suboptimality of each model; and P is strongly convex in all weights except a
+            // free bias.
             let lacks = factor * gap + 1e-6 * primal;
             assert!(
                 primal - bounds.dual <= lacks,
@@ -220,7 +222,7 @@ fn models_side_by_side_are_those_trained_one_by_one() {
     }
 }
 
-/// In a grid of one factor and no folds, nothing differs from the problem alone to the last bit.
+/// A grid of one factor without folds gives the same bits as the problem alone.
 #[test]
 fn a_grid_of_one_model_is_the_problem() {
     let rows = planted(Layout::Dense { width: FEATURES }, ROWS, FEATURES, 3, 4);

@@ -44,8 +44,8 @@ fn normal(numbers: &mut Numbers) -> f32 {
     (0..12).map(|_| numbers.symmetric()).sum::<f32>() * 0.5
 }
 
-/// Counts of a mean that one of normal columns changes. Rows of the count 0 once kept every weight at 0 under a penalty of
-/// ‖w‖₁: their model was bent without end.
+/// Counts of a mean that one of normal columns changes. Rows of the count 0 once kept every weight at 0 under a penalty
+/// of ‖w‖₁: their model was bent without end.
 #[test]
 fn counts_of_any_mean_are_fitted_under_every_penalty() {
     fn check(count: usize, width: usize, mean: f64) {

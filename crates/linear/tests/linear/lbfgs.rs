@@ -42,7 +42,7 @@ impl Exact {
         self.rows[0].len()
     }
 
-    /// Whether the weight at this place of one class counts in the norm.
+    /// Whether weight `j` of a class counts in the norm.
     fn counts(&self, j: usize) -> bool {
         !(self.free_bias && j + 1 == self.width())
     }
@@ -131,7 +131,7 @@ impl Exact {
     }
 }
 
-/// Gaussian elimination of equations whose last column is the right side.
+/// Gaussian elimination of equations, with the right side in the last column.
 fn solve(mut a: Vec<Vec<f64>>) -> Vec<f64> {
     let size = a.len();
     for k in 0..size {

@@ -1,5 +1,5 @@
-//! L-BFGS for losses of single vectors: against Newton's method, over more columns than that supports, over ranks, from a
-//! saved state. Random problems are in `random_problems.rs`.
+//! L-BFGS for losses of single vectors: against Newton's method, over more columns than that supports, over ranks, from
+//! a saved state. Random problems are in `random_problems.rs`.
 
 use crate::support;
 

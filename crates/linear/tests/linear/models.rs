@@ -115,7 +115,7 @@ fn both_formats_give_back_what_was_written() {
     }
 }
 
-/// A model with a scale: in safetensors it comes back, LIBLINEAR's text says the same of rows as they are.
+/// A model with a scale: safetensors restores it, and LIBLINEAR's text predicts the same for unscaled rows.
 #[test]
 fn a_scale_is_kept_or_folded_into_the_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -280,7 +280,7 @@ fn ties_up_to_rounding_are_broken_as_liblinear_does() {
     predict(&model.weights, &rows, |i, prediction| {
         assert_eq!(prediction.class, classes[i], "row {i}");
     });
-    // 0.1 + 0.2 - 0.3 in f32 is 0 where sums are f32, and -7e-9 with the weights as they are.
+    // 0.1 + 0.2 - 0.3 in f32 is 0 if sums are f32, and -7e-9 if they are f64.
     let weights = Weights::from_vectors(3, None, vec![vec![0.1, 0.2, -0.3]]);
     let mut rows = pelton_format::Rows::new(Layout::Dense { width: 3 });
     rows.push_dense(0, &[1.0, 1.0, 1.0]);

@@ -1,5 +1,5 @@
-//! Newton's method: against coordinate descent, where coordinate descent stalls, in pieces, over ranks, from a saved
-//! state.
+//! Newton's method: against coordinate descent, on problems that stall coordinate descent, in pieces, over ranks, from
+//! a saved state.
 
 use crate::support;
 
@@ -35,7 +35,7 @@ fn solve(problem: &Problem, rows: &RowTable, wanted: f64) -> (Certificate, Weigh
             let (weights, losses) = newton.best();
             let exact = primal(&problem, rows, &weights);
             let stated = found.certificate.primal;
-            // What rounding a margin can add is in it, at the cost of a unit of loss.
+            // It includes the possible rounding of margins, at the cost of a unit of loss.
             let rounding = 1e-6 + 1e-13 * problem.cost(0) * rows.len() as f64;
             assert!(
                 exact <= stated && stated <= exact * (1.0 + rounding),
@@ -95,7 +95,7 @@ fn both_solvers_reach_one_optimum() {
     }
 }
 
-/// Some passes are the promise: about ten where rows are many, whatever the sizes of the features.
+/// The promise is few passes: about ten for many rows, for any sizes of the features.
 #[test]
 fn few_passes_are_enough() {
     fn check(loss: Loss, sizes: &[f32], offset: f32, most: usize) {
@@ -293,7 +293,7 @@ fn ranks_take_the_same_steps_over_the_rows_of_all() {
     }
 }
 
-/// Where a plane divides the classes, all α stay far below a large cost: the bend is steep, and what rounding w moves shows
+/// If a plane divides the classes, all α stay far below a large cost: the bend is steep, and the rounding of w shows
 /// early.
 #[test]
 fn costs_far_above_the_dual_variables() {
@@ -364,7 +364,7 @@ fn ordinary_problems_are_solved_at_any_scale() {
 
 #[test]
 fn a_free_bias_is_found_by_every_solver() {
-    // Rows far from 0, most of one class, for which a regularised bias would be far from the free one.
+    // Rows far from 0, most of one class: a regularised bias would be far from the free one.
     let plain = planted(Layout::Sparse, 600, 40, 2, 5);
     let mut rows = pelton_format::Rows::new(Layout::Sparse);
     for i in 0..plain.len() {

@@ -140,7 +140,7 @@ fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     }
 }
 
-/// A problem of wide dense rows, of which `coded_rows` are kept as codes.
+/// A problem of wide dense rows, with `coded_rows` of them cached quantised.
 fn wide(loss: Loss, classes: usize, coded_rows: usize) -> (OutOfCore, Rows) {
     const WIDTH: usize = 150;
     let layout = Layout::Dense { width: WIDTH };
@@ -315,7 +315,7 @@ fn a_block_that_is_given_up_leaves_no_trace() {
             solver.begin_epoch(1, true).unwrap();
             solver
         };
-        // So many passes that a block is given up in its second subproblem, where it has several.
+        // Enough passes to abandon a block in its second subproblem, if it has several.
         let mut passes = 50;
         let undisturbed = loop {
             let mut solver = trained(passes, &table);

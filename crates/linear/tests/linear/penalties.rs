@@ -1,5 +1,5 @@
-//! Penalties with ‖w‖₁: on random problems no certificate is false, targets are reached, ranks agree, and what is interrupted
-//! goes on as if it had not been. `PELTON_CERTIFICATES` sets the number of problems.
+//! Penalties with ‖w‖₁: on random problems no certificate is false, targets are reached, ranks agree, and interrupted
+//! runs resume without a difference. `PELTON_CERTIFICATES` sets the number of problems.
 //!
 //! The optimum is bounded from above by a reference that shares nothing with the library: proximal gradient steps with
 //! momentum in f64 over plain vectors, and the objective from its definition.
@@ -174,7 +174,7 @@ fn reference(case: &Case, subproblem: usize) -> f64 {
         };
         let found = objective(case, subproblem, &next).0;
         if found > best {
-            // Momentum is given up where it leads upward.
+            // Reset the momentum if the objective rises.
             momentum = 1.0;
         }
         best = best.min(found);
@@ -248,7 +248,7 @@ fn no_certificate_is_false_and_targets_are_reached() {
     assert!(far * 100 <= count, "{far} of {count} end early");
 }
 
-/// Sparse rows of many features, of which a few say something.
+/// Sparse rows of many features, a few of them informative.
 fn wide(count: usize, features: usize, seed: u64) -> Rows {
     let mut numbers = Numbers::new(seed);
     let mut rows = Rows::new(Layout::Sparse);

@@ -1,8 +1,8 @@
 //! Random problems of every kind through every solver of passes: no certificate is false, a smaller target never proves
 //! less, and ordinary problems reach theirs. `PELTON_RANDOM_PROBLEMS` sets the number of problems.
 //!
-//! Primal values are made again from their definition in f64. A dual value is false where it is above the primal value of a
-//! solution that was solved far closer, by any solver.
+//! Primal values are recomputed from their definition in f64. A dual value is false if it is above the primal value of
+//! a much more precise solution, by any solver.
 
 use crate::support;
 
@@ -175,7 +175,7 @@ fn certificates_are_true_and_smaller_targets_prove_no_less() {
                 if found.dual > best * (1.0 + 1e-12) {
                     faults.push(format!("{at}: dual above {best}"));
                 }
-                // What rounding margins may add is in it, at the cost of a unit of loss.
+                // It includes the possible rounding of margins, at the cost of a unit of loss.
                 let more = if case.is_ordinary { 1e-7 } else { 1e-4 };
                 let tiny = 1e-13 * exact + 1e-300;
                 if found.primal < exact - tiny || found.primal > exact * (1.0 + more) + 1e-20 {

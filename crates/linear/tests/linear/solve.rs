@@ -1,5 +1,5 @@
-//! The solver against what its solutions must satisfy: the certificate closes, the optimality
-//! conditions hold, and nothing depends on how rows are stored or which instructions are used.
+//! Conditions on the solver's solutions: the certificate closes, the optimality conditions hold, and nothing depends on
+//! how rows are stored or which instructions are used.
 
 use crate::support;
 

@@ -12,7 +12,7 @@ use support::{Numbers, over_ranks, passes, primal_value, push, table};
 static NEVER: AtomicBool = AtomicBool::new(false);
 const LOSSES: [Loss; 3] = [Loss::Logistic, Loss::Squared, Loss::Poisson];
 
-/// Rows of correlated features, and labels that they say something about.
+/// Rows of correlated features, and labels that depend on them.
 fn rows(numbers: &mut Numbers, loss: Loss, count: usize, features: usize) -> Vec<(Vec<f32>, f64)> {
     let row = |_| {
         let common = numbers.symmetric();
@@ -182,7 +182,7 @@ fn weights_and_standard_errors_are_those_of_maximum_likelihood() {
             found.certificate.primal
         );
         let precise = solver.precision().unwrap().remove(0);
-        // The scale: features were multiplied by 2 after 3 was taken off, so the weights are of such features.
+        // The scale: training subtracted 3 from features and multiplied by 2, so the weights are for such features.
         let scale = Scale::new(vec![2.0; features], vec![3.0; features]).unwrap();
         for scale in [None, Some(&scale)] {
             let inference =
@@ -358,7 +358,7 @@ fn passes_resume_bit_for_bit_and_ranks_find_the_same() {
     }
 }
 
-/// An offset of least squares is taken off the targets; any other is checked by its primal value and bound.
+/// An offset of least squares is subtracted from the targets; any other is checked by its primal value and bound.
 #[test]
 fn offsets_have_the_weight_1_and_true_certificates() {
     let mut numbers = Numbers::new(8);
@@ -437,7 +437,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
     assert!(refused.to_string().contains("smooth loss"));
 }
 
-/// Begun at the optimum, every method of passes is there at once.
+/// Every method of passes that starts at the optimum ends immediately.
 #[test]
 fn a_start_near_the_optimum_saves_passes() {
     for loss in LOSSES {

@@ -32,7 +32,7 @@ fn conv(name: String, out: usize, kernel: usize, stride: usize, padding: usize) 
     ]
 }
 
-/// Fully connected layers with ReLUs and dropout of a half, before or after each; named `classifier.` and a number.
+/// Fully connected layers with ReLUs and dropout of a half, before or after each; named `classifier.` and an index.
 pub(super) fn classifier(
     hidden: &[usize],
     names: [usize; 3],
@@ -59,8 +59,8 @@ pub(super) fn classifier(
     layers
 }
 
-/// torchvision's `alexnet`. Images below 64² begin with 5×5 windows one apart, where large ones have 11×11 four
-/// apart, and end in layers of 1024.
+/// torchvision's `alexnet`. Images below 64² begin with 5×5 windows of stride 1, instead of 11×11 of stride 4, and end
+/// in layers of 1024.
 pub fn alexnet(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     let small = image[0].min(image[1]) < 64;
     let channels = [64, 192, 384, 256, 256].map(|c| scaled(c, width));
@@ -83,8 +83,8 @@ pub fn alexnet(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     layers
 }
 
-/// OverFeat's fast model. Images below 64² begin with 5×5 windows one apart, where large ones have 11×11 four apart,
-/// and end in layers of 1024.
+/// OverFeat's fast model. Images below 64² begin with 5×5 windows of stride 1, instead of 11×11 of stride 4, and end in
+/// layers of 1024.
 ///
 /// Differs from Table 1 for small images only: the second convolution is padded.
 pub fn overfeat(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {

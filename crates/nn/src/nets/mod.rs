@@ -17,18 +17,18 @@ use pelton_kernels::Precision;
 use crate::error::NnError;
 use crate::layer::{Flow, Layer, Summary, follow};
 
-/// A net and what follows from its layers.
+/// A net, and the summary of its layers.
 #[derive(Clone, Debug)]
 pub struct Net {
     /// The layers, which end in logits.
     pub layers: Vec<Layer>,
-    /// What flows in.
+    /// The shape of the input.
     pub input: Flow,
     /// Parameters and cost.
     pub summary: Summary,
     /// Classes or words at its end.
     pub classes: usize,
-    /// Of what its layers multiply in training; evaluation is f32. [`Net::new`] says f32.
+    /// Of the products of its layers in training; evaluation is f32. [`Net::new`] sets f32.
     pub precision: Precision,
 }
 
@@ -159,7 +159,7 @@ impl std::fmt::Display for ImageModel {
     }
 }
 
-/// So many channels, scaled; at least one.
+/// A scaled number of channels; at least one.
 fn scaled(channels: usize, width: f64) -> usize {
     ((channels as f64 * width).round() as usize).max(1)
 }

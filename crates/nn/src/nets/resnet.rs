@@ -27,7 +27,7 @@ fn norm(name: &str, relu: bool) -> Layer {
     }
 }
 
-/// What the shortcut of a block does where it changes the shape.
+/// The shortcut of a block that changes the shape.
 fn shortcut(name: &str, out: usize, stride: usize) -> Vec<Layer> {
     vec![
         conv(&format!("{name}.downsample.0"), out, 1, stride),
@@ -82,7 +82,7 @@ fn end(classes: usize) -> [Layer; 2] {
 
 /// 6·`blocks` + 2 layers for small images: 16, 32 and 64 channels.
 ///
-/// Differs from section 4.2: where the shape changes, the shortcut is a projection (option B), not padding.
+/// Differs from section 4.2: if the shape changes, the shortcut is a projection (option B), not padding.
 fn small(blocks: usize, classes: usize, width: f64) -> Vec<Layer> {
     let mut layers = vec![conv("conv1", scaled(16, width), 3, 1), norm("bn1", true)];
     for stage in 0..3 {
@@ -136,11 +136,11 @@ pub fn resnet50(image: [usize; 3], classes: usize, width: f64) -> Vec<Layer> {
     layers
 }
 
-/// 18 layers that embed images of 16² to 112², as faces: insightface's `iresnet18`. A block begins with a batch norm, has its
-/// stride in the second convolution and no ReLU behind the sum; at the end all positions feed a linear layer of `features`,
-/// and a batch norm without learned scale makes each feature as wide as the others.
+/// 18 layers that embed images of 16² to 112², as faces: insightface's `iresnet18`. A block begins with a batch norm,
+/// has its stride in the second convolution and no ReLU after the sum; at the end all positions feed a linear layer of
+/// `features`, and a batch norm without learned scale gives each feature the same variance.
 ///
-/// Differs from insightface: ReLU in place of PReLU, and no dropout, whose rate is 0 there.
+/// Differs from insightface: ReLU instead of PReLU, and no dropout (there its rate is 0).
 pub fn iresnet18(features: usize, width: f64) -> Vec<Layer> {
     let mut layers = vec![conv("conv1", scaled(64, width), 3, 1), norm("bn1", true)];
     for stage in 0..4 {

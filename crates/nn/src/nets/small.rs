@@ -42,7 +42,7 @@ pub fn small(classes: usize, width: f64) -> Vec<Layer> {
     layers
 }
 
-/// Two fully connected layers of 256 with layer norm, and a third: nothing of it depends on how a batch is divided.
+/// Two fully connected layers of 256 with layer norm, and a third: it does not depend on how a batch is divided.
 pub fn mlp(input: Flow, classes: usize, width: f64) -> Vec<Layer> {
     let mut layers = Vec::new();
     if matches!(input, Flow::Image(..)) {

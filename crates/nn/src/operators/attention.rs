@@ -20,7 +20,7 @@ fn shape<'a>(qkv: &Tensor, segments: Option<&'a [u32]>) -> Attention<'a> {
 }
 
 /// Causal attention over queries, keys and values [batch, steps, 3, heads, width]: [batch, steps, heads · width]. A
-/// position attends to those of its own segment up to itself; `segments` [batch · steps], where absent, is one a row.
+/// position attends to those of its own segment up to itself; without `segments` [batch · steps] each row is one.
 pub(crate) fn attention(tape: &mut Tape, qkv: &Taped, segments: Option<&[u32]>) -> Taped {
     let of = shape(qkv, segments);
     let mut y = Block::new(of.batch * of.steps * of.heads * of.width);

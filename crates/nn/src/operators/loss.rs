@@ -1,4 +1,4 @@
-//! Cross-entropy, where a backward pass begins.
+//! Cross-entropy, the start of a backward pass.
 
 use pelton_kernels::{CrossEntropy, Loss, Targets, Upstream};
 
@@ -23,12 +23,12 @@ fn cross_entropy<'a>(logits: &Tensor, targets: &'a [i64], smoothing: f32) -> Cro
     }
 }
 
-/// The loss of `logits` [.., classes] against `targets`; rows with [`NO_TARGET`] count for nothing.
+/// The loss of `logits` [.., classes] against `targets`; rows with [`NO_TARGET`] do not count.
 pub(crate) fn counts(logits: &Tensor, targets: &[i64]) -> Counts {
     of(&cross_entropy(logits, targets, 0.0).loss(logits, None))
 }
 
-/// The gradient of the scaled loss, made in the memory of the logits where nothing else holds it, and what was counted.
+/// The gradient of the scaled loss, in the memory of the logits if that is not shared, and the counts.
 pub(crate) fn loss_gradient(
     mut logits: Tensor,
     targets: &[i64],

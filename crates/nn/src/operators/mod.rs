@@ -1,4 +1,5 @@
-//! The operators of nets: `kernels` on a tape. Each makes its result, and hands the tape what makes the gradients.
+//! The operators of nets: `kernels` on a tape. Each computes its result, and gives the tape a closure for the
+//! gradients.
 //!
 //! Images are [batch, height, width, channels]; weights of convolutions [out, kernel height, kernel width, in];
 //! sequences [steps, batch, width].

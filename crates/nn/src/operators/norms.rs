@@ -1,4 +1,4 @@
-//! Batch norm with what follows it, and layer norm.
+//! Batch norm with the operations after it, and layer norm.
 
 use pelton_kernels::LayerNorm;
 use pelton_kernels::norm::{Backward, BatchNorm, Gradients, Running, Saved};
@@ -17,7 +17,7 @@ fn norm<'a>(gamma: &'a Tensor, beta: &'a Tensor, relu: bool) -> BatchNorm<'a> {
     }
 }
 
-/// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU that `mode` may ask for. In
+/// A batch norm over the last axis of an image or of rows, then plus `residual`, then the ReLU, if `mode` has one. In
 /// training `running` (mean, variance) follows the batch; gradients flow in training only.
 pub(crate) fn batch_norm(
     tape: &mut Tape,

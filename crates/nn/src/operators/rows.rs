@@ -1,4 +1,4 @@
-//! Fully connected layers and what is done number by number.
+//! Fully connected layers and elementwise operators.
 
 use pelton_kernels::{Gelu, Linear, LinearGradients, Precision, relu_backward};
 
@@ -46,14 +46,14 @@ pub(crate) fn linear(tape: &mut Tape, x: &Taped, weight: &Taped, bias: Option<&T
     })
 }
 
-/// A function of each number.
+/// An elementwise function.
 fn each(x: &Tensor, of: impl FnOnce(&[f32], &mut [f32])) -> Tensor {
     let mut y = Block::new(x.len());
     of(x, &mut y);
     Tensor::new(y, x.shape())
 }
 
-/// The gradient before a ReLU: zero where `y` is 0.
+/// The gradient before a ReLU: 0 for each `y` of 0.
 pub(super) fn masked(dy: &Tensor, y: &Tensor) -> Tensor {
     each(dy, |dy, dx| relu_backward(y, dy, dx))
 }

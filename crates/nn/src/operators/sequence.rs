@@ -22,7 +22,7 @@ pub(crate) fn embedding(tape: &mut Tape, weight: &Taped, ids: &[i64]) -> Taped {
     })
 }
 
-/// What a layer reads, kept from forward to backward.
+/// The inputs of a layer, kept from forward to backward.
 struct Layer {
     sizes: Lstm,
     x: Tensor,
@@ -54,8 +54,8 @@ impl Layer {
 
 /// One LSTM layer over a sequence [steps, batch, width] from the state (h, c), each [batch, hidden]. `weights` are
 /// PyTorch's, gates in the order i, f, g, o: input [4·hidden, width], hidden [4·hidden, hidden], and the bias of each.
-/// `keep` [steps · batch], where given, is 0 where the state before that step is taken as zero, otherwise 1. Returns the
-/// outputs [steps, batch, hidden] and the last state, through which no gradient flows.
+/// `keep` [steps · batch], if given, is 0 at steps that start from a zero state, otherwise 1. Returns the outputs
+/// [steps, batch, hidden] and the last state; no gradient flows through that state.
 pub(crate) fn lstm(
     tape: &mut Tape,
     x: &Taped,

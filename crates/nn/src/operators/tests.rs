@@ -1,5 +1,5 @@
-//! Every operator on a tape against a plain version in f64, on odd shapes: its values, and its gradients against central
-//! differences of the plain version.
+//! Every operator on a tape against a plain version in f64, on odd shapes: its values, and its gradients against
+//! central differences of the plain version.
 
 use pelton_kernels::Precision;
 use pelton_key::KeyedRng;
@@ -56,7 +56,7 @@ fn slopes(inputs: &[Vec<f64>], f: impl Fn(&[Vec<f64>]) -> f64) -> Vec<Vec<f64>> 
     all
 }
 
-/// Compares an operator of random inputs with its plain version, where every number is a sum of about `terms`.
+/// Compares an operator on random inputs with its plain version; every number is a sum of about `terms`.
 fn check(
     what: &str,
     shapes: &[&[usize]],
@@ -84,7 +84,7 @@ fn check(
     }
 }
 
-/// The taps of a window inside an image of `size`: where in the kernel and where in the image.
+/// The taps of a window inside an image of `size`: their positions in the kernel and in the image.
 fn taps(
     at: Window,
     size: [usize; 2],

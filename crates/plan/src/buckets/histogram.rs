@@ -1,11 +1,11 @@
-//! How many sentences there are of each length: all that boundaries and padding depend on.
+//! The number of sentences of each length; boundaries and padding depend on nothing else.
 
 use std::collections::BTreeMap;
 
 /// Lengths counted in an array; longer ones are counted in a tree.
 const DENSE: usize = 1 << 16;
 
-/// How many sentences there are of each length.
+/// The number of sentences of each length.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct LengthHistogram {
     /// Lengths that occur with their counts, rising.
@@ -73,18 +73,18 @@ impl LengthHistogram {
         self.tokens
     }
 
-    /// The greatest length; 0 where there is no sentence.
+    /// The greatest length; 0 without sentences.
     pub fn longest(&self) -> u32 {
         self.counts.last().map_or(0, |&(length, _)| length)
     }
 
-    /// Tokens of a mean sentence; 0 where there is no sentence.
+    /// Tokens of a mean sentence; 0 without sentences.
     pub fn mean(&self) -> f64 {
         self.tokens as f64 / self.sentences.max(1) as f64
     }
 }
 
-/// Sentences that an expected number of them stands for.
+/// Rounds an expected number of sentences, to at least 1.
 pub(crate) fn whole(count: f64) -> u64 {
     (count.round() as u64).max(1)
 }

@@ -1,4 +1,4 @@
-//! Which bucket a length belongs to, how many sentences a batch of it holds, and what that costs.
+//! The bucket of a length, the number of sentences in its batches, and their cost in padding.
 //!
 //! A layout depends only on the histogram of lengths, so its figures are exact and the same in every epoch. A
 //! batch is padded to the end of its bucket, not to its longest sentence: then a bucket is one shape, for which
@@ -7,24 +7,23 @@
 //! **Padding.** A sentence of length ℓ in a bucket that ends at b takes b cells, in any batch: the padded fraction
 //! is 1 − Σ ℓ / Σ b.
 //!
-//! **RL\*** = ln(orders an epoch can have) / ln(N!), as of the orders without buckets. Of the N! orders
-//! of the plan below many give the same batches. Bucket b has n_b sentences in m_b batches. Two things determine what is
-//! emitted:
+//! **RL\*** = ln(orders an epoch can have) / ln(N!), as of the orders without buckets. Many of the N! orders of the
+//! plan below give the same batches. Bucket b has n_b sentences in m_b batches. Two things determine the batches:
 //!
 //! * the order of the sentences within each bucket, which is that of the plan: ∏ n_b!;
 //! * which bucket each batch is of: every word with m_b letters b occurs, for the plan may bring the sentences of the
 //!   first letter first, then those of the second, and so on: (Σ m_b)! / ∏ m_b!.
 //!
-//! No two of these combinations emit the same: a sentence determines its bucket, and the sizes then determine
-//! where a batch ends. So
+//! No two of these combinations emit the same: a sentence determines its bucket, and the sizes then determine the
+//! ends of batches. So
 //!
 //! ```text
 //! RL* = (Σ ln n_b! + ln (Σ m_b)! − Σ ln m_b!) / ln N!
 //! ```
 //!
 //! which is 1 for one bucket. The words are not equally likely, as sentences of all buckets come mixed;
-//! the entropy of an epoch lies between RL* and RL* without its second term, which is of the order of
-//! N/c · ln(buckets) against N · ln N.
+//! the entropy of an epoch is between RL* and RL* without its second term, which is of the order of N/c · ln(buckets)
+//! against N · ln N.
 
 use super::histogram::LengthHistogram;
 use super::optimal;
@@ -58,7 +57,7 @@ impl Bucket {
     }
 }
 
-/// The buckets of some sentences, and what they cost.
+/// The buckets of some sentences, and their cost.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketLayout {
     /// By length, rising, those of one length by the second; none is empty.
@@ -71,7 +70,7 @@ pub struct BucketLayout {
 
 impl BucketLayout {
     /// The buckets of a policy over sentences of these lengths, with global batches of `batch`
-    /// sentences (`tokens` has its own). Refuses `pack`, which has rows in place of buckets.
+    /// sentences (`tokens` has its own). Refuses `pack`, which has rows instead of buckets.
     pub fn new(
         policy: &BucketPolicy,
         batch: u64,
@@ -156,7 +155,7 @@ impl BucketLayout {
         layout.check(policy)
     }
 
-    /// Refuses more buckets than can be told apart.
+    /// Refuses more than `MAX_BUCKETS` buckets.
     pub(super) fn check(self, policy: &BucketPolicy) -> Result<BucketLayout, PlanError> {
         match self.buckets.len() {
             buckets if buckets > MAX_BUCKETS => Err(PlanError::TooManyBuckets {
@@ -179,8 +178,8 @@ impl BucketLayout {
         bucket.unwrap_or_else(|| panic!("no sentence has length {length}"))
     }
 
-    /// The first bucket that holds both sides of a pair; a sentence is a pair with a second side of 0. `None` where
-    /// no pair of the histogram has these lengths or greater ones.
+    /// The first bucket that holds both sides of a pair; a sentence is a pair with a second side of 0. `None` if no
+    /// pair of the histogram has these lengths or greater ones.
     pub fn bucket_of_pair(&self, [first, second]: [u32; 2]) -> Option<usize> {
         let least = self
             .buckets
@@ -206,7 +205,7 @@ impl BucketLayout {
         self.stretched
     }
 
-    /// Cells that hold padding over all cells; 0 where there are none.
+    /// Cells that hold padding over all cells; 0 if there are no cells.
     pub fn padded_fraction(&self) -> f64 {
         (self.cells - self.tokens) as f64 / self.cells.max(1) as f64
     }
@@ -252,8 +251,8 @@ fn longer_than(histogram: &LengthHistogram, length: u32) -> u64 {
     longer.map(|&(_, count)| count).sum()
 }
 
-/// Ends a bucket at the first length at which it holds a full batch of sentences with `next to` more tokens each; what
-/// is left over joins the last bucket. Sentences that exceed a whole batch have a separate bucket.
+/// Ends a bucket at the first length at which it holds a full batch of sentences with `adjacent` more tokens each;
+/// the rest joins the last bucket. Sentences that exceed a whole batch have a separate bucket.
 pub(super) fn full_batches(counts: &[(u32, u64)], adjacent: u32, capacity: Capacity) -> Vec<u32> {
     let cells = |length: u32| u64::from(adjacent) + u64::from(length);
     let alone = counts.partition_point(|&(length, _)| !capacity.is_exceeded_by(cells(length)));

@@ -1,8 +1,8 @@
 //! Batches of sentences of similar lengths: buckets and packed rows, by index arithmetic.
 //!
-//! A batch of sentences is as long as its longest, and what the others lack is padding that is
-//! computed and thrown away. Sentences are therefore put into buckets by length, and a batch is
-//! drawn from one bucket; or several sentences share a row.
+//! A batch of sentences is as long as its longest; the others are padded, and computing on padding is wasted.
+//! Sentences are therefore put into buckets by length, and a batch is drawn from one bucket; or several sentences
+//! share a row.
 //!
 //! ```text
 //! lengths ─► LengthHistogram ─► BucketLayout       boundaries, batch sizes, padding, RL*
@@ -12,15 +12,15 @@
 //!
 //! A sentence may be a pair with a length a side (`pairs.rs`); a batch is then padded on both.
 //!
-//! What is kept from the plan below: every sentence is used once an epoch, in an order that follows
-//! the plan's; the same for every number of ranks; and any (epoch, step) can be sought. The ids of
-//! an epoch stream into one queue a bucket, a queue that is full is a batch, and what is left in the
-//! queues at the end of the epoch is emitted as smaller batches. The published scheme
-//! ([`PublishedAuto`]) instead drops what does not fill a batch and repeats one order for ever.
+//! The properties of the plan below are kept: every sentence is used once an epoch, in an order that follows the
+//! plan's; the result is the same for every number of ranks; and a walk can start at any (epoch, step). The ids of an
+//! epoch stream into one queue a bucket, a full queue is a batch, and the rest of the queues at the end of the epoch
+//! is emitted as smaller batches. The published scheme ([`PublishedAuto`]) instead drops sentences that do not fill a
+//! batch and repeats one order for ever.
 //!
 //! *Ranks.* A step is one global batch from one bucket; [`local_slots`](crate::local_slots) cuts it,
-//! so that all ranks compute on sentences of one bucket at every step, and on equally many where the
-//! batch is a multiple of the ranks.
+//! so that all ranks compute on sentences of one bucket at every step, and on equally many if the batch is a multiple
+//! of the ranks.
 //!
 //! Source: Lin, "Bucketing in MXNet" (project report, 2016), for `static` and `auto`; the rest is
 //! derived here.

@@ -18,8 +18,8 @@ use crate::error::PlanError;
 /// Most choices that are kept, 4 bytes each.
 const MAX_CHOICES: u64 = 1 << 28;
 
-/// Where `buckets` buckets over the lengths of `histogram` end, so that they hold the fewest padded
-/// cells; as many as there are lengths if that is less.
+/// The ends of `buckets` buckets over the lengths of `histogram` that hold the fewest padded cells; fewer buckets if
+/// there are fewer lengths.
 pub(super) fn boundaries(histogram: &LengthHistogram, buckets: u32) -> Result<Vec<u32>, PlanError> {
     let counts = histogram.counts();
     let lengths = counts.len();
@@ -64,7 +64,7 @@ pub(super) fn boundaries(histogram: &LengthHistogram, buckets: u32) -> Result<Ve
     Ok(boundaries)
 }
 
-/// What a bucket of neighbouring lengths costs.
+/// The cost of a bucket of neighbouring lengths.
 struct Costs {
     lengths: Vec<u128>,
     /// Number of sentences among the first lengths.
@@ -101,7 +101,7 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    /// Fills `cells[low..=high]`, whose best i lies in `from..=to`.
+    /// Fills `cells[low..=high]`; their best i is in `from..=to`.
     fn fill(&mut self, low: usize, high: usize, from: usize, to: usize) {
         if low > high {
             return;

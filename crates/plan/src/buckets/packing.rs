@@ -1,4 +1,4 @@
-//! Which lengths share a row: best-fit decreasing, on how many pieces there are of each length.
+//! Packs pieces into rows by best-fit decreasing, from the number of pieces of each length.
 //!
 //! The pieces of a look-ahead go into rows of one length, the longest first, each into the fullest row that still
 //! has room for it; among equally full rows, the one filled last. It does not matter which sentence a piece
@@ -24,8 +24,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Sentences of a look-ahead where nothing is said: a row that stays unfilled is then one of
-    /// hundreds.
+    /// Default sentences of a look-ahead: one row in hundreds then stays unfilled.
     pub const DEFAULT_LOOK_AHEAD: u32 = 8192;
 
     /// Most tokens of a row: the lengths of a look-ahead are counted in an array.
@@ -67,7 +66,7 @@ impl Packing {
         self.look_ahead
     }
 
-    /// The pieces a sentence is cut into, as (start, length): whole rows, then what is left.
+    /// The pieces a sentence is cut into, as (start, length): whole rows, then the rest.
     pub(crate) fn pieces(self, length: u32) -> impl Iterator<Item = (u32, u32)> {
         let whole = length.saturating_sub(1) / self.row_length;
         (0..=whole).map(move |piece| {
@@ -77,7 +76,7 @@ impl Packing {
     }
 
     /// The rows for pieces given as (length, how many), lengths falling and no greater than a row.
-    /// Patterns come in a fixed order, no two alike.
+    /// Patterns come in a fixed order, without duplicates.
     pub(crate) fn pack(self, pieces: &[(u32, u32)]) -> Vec<Pattern> {
         let mut rows = Rows::default();
         for &(length, count) in pieces {
@@ -103,8 +102,8 @@ impl Packing {
         patterns
     }
 
-    /// How many rows [`pack`](Self::pack) fills, without what is in them: rows with the same room are alike to what
-    /// comes later.
+    /// The number of rows that [`pack`](Self::pack) fills, without their contents: rows with the same room are
+    /// equivalent for later pieces.
     pub(crate) fn count_rows(self, pieces: impl IntoIterator<Item = (u32, u32)>) -> u64 {
         let mut rows_by_room: BTreeMap<u32, u32> = BTreeMap::new();
         let mut all = 0;
@@ -167,7 +166,7 @@ impl Rows {
     }
 
     /// Puts up to `count` pieces into rows of `pattern`, as many into each as fit, keeps these rows and
-    /// those left over, and returns how many pieces found a place.
+    /// those left over, and returns how many pieces fitted.
     fn fill(&mut self, room: u32, mut pattern: Pattern, length: u32, count: u32) -> u32 {
         let fit = room.checked_div(length).unwrap_or(u32::MAX).min(count);
         let rows = (count / fit).min(pattern.rows);

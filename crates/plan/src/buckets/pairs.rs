@@ -3,14 +3,14 @@
 //! A bucket has a greatest length a side, and a pair belongs to the first bucket that holds both of its sides. It takes
 //! as many cells as its bucket's two lengths together.
 //!
-//! * `none` is one bucket; `static` has nested ones, the last of which stretches to the longest sides;
+//! * `none` is one bucket; `static` has nested ones, and the last stretches to the longest sides;
 //! * `auto` puts pairs into strips by their first lengths, a strip ending at the first length at which it holds a full
 //!   batch, and cuts each strip in the same manner by the second ones;
 //! * `tokens` does that with batches of as many pairs as stay within a number of cells of both sides.
 //!
 //! Rejected: buckets over the longer side alone, which need no second rule and leave 6 % of padding on the 29 000
-//! pairs of Multi30k in batches of 32, where strips leave 0.9 %; the boundaries with the least padding of all,
-//! since they are no longer a line of cuts, so that no quick search finds them (`optimal` is refused).
+//! pairs of Multi30k in batches of 32, against 0.9 % with strips; the boundaries with the least padding of all, since
+//! they do not form a line of cuts, and no fast search is known (`optimal` is refused).
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ impl PairHistogram {
         }
     }
 
-    /// The greatest length of each side; 0 where there is no pair.
+    /// The greatest length of each side; 0 without pairs.
     pub fn longest(&self) -> [u32; 2] {
         let longest = |side: usize| self.counts.keys().map(|pair| pair[side]).max();
         [0, 1].map(|side| longest(side).unwrap_or(0))
@@ -234,7 +234,7 @@ mod tests {
         let ends = [[2, 3], [4, 4], [9, 9]];
         let cells = 2 * 5 + 8 + 5 * 18;
         check("static:2x3,4x4,9x9", 2, &PAIRS, &ends, padded(cells));
-        // The last bucket stretches on both sides; squares where one number is given.
+        // The last bucket stretches on both sides; one number gives a square.
         check(
             "static:3,5",
             2,

@@ -7,7 +7,7 @@ use crate::step_batch::Piece;
 /// A part of a sentence, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Segment {
-    /// The place of the sentence in its look-ahead.
+    /// The index of the sentence in its look-ahead.
     pub(crate) place: u32,
     pub(crate) piece: Piece,
 }
@@ -113,8 +113,8 @@ impl PieceCounter {
             .collect()
     }
 
-    /// ln of the number of ways in which sentences of these lengths are emitted, any order of them coming
-    /// in: R!/∏ m_p! · ∏ k_ℓ! / ∏ s_ℓ! of the derivation in `packed.rs`.
+    /// ln of the number of orders in which sentences of these lengths are emitted, if they come in any order: R!/∏
+    /// m_p! · ∏ k_ℓ! / ∏ s_ℓ! of the derivation in `packed.rs`.
     pub(crate) fn ln_orders(&mut self, lengths: &[u32]) -> f64 {
         let row_length = self.packing.row_length();
         let ln = |count: u32| ln_factorial(f64::from(count));

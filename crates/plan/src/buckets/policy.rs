@@ -20,15 +20,15 @@ pub enum BucketPolicy {
     /// The same for pairs of sentences: both sides of a pair are within those of its bucket.
     StaticPairs(Vec<[u32; 2]>),
     /// A bucket ends at the first length at which it holds a full batch; sentences left over at the
-    /// long end join the last bucket. Pairs are put so by their first lengths, and those of each such bucket so by
-    /// their second ones.
+    /// long end join the last bucket. Pairs are bucketed this way by their first lengths, then within each such
+    /// bucket by their second ones.
     Auto,
     /// The boundaries with the least padding.
     Optimal {
-        /// Buckets; fewer where there are fewer lengths.
+        /// Buckets; fewer if there are fewer lengths.
         buckets: u32,
     },
-    /// Batches of as many sentences as stay within a number of padded tokens.
+    /// Batches of as many sentences as fit in a number of padded tokens.
     Tokens {
         /// Most padded tokens of a batch that holds more than one sentence.
         max: u64,
@@ -112,7 +112,7 @@ fn pair_boundaries(text: &str, list: &str) -> Result<Vec<[u32; 2]>, PlanError> {
     Ok(boundaries)
 }
 
-/// Refuses pairs where a side decreases, or neither increases.
+/// Refuses neighbouring pairs if a side decreases, or if neither increases.
 pub(super) fn check_rising_pairs(boundaries: &[[u32; 2]]) -> Result<(), PlanError> {
     if boundaries.is_empty() {
         return Err(PlanError::NoBoundaries);
@@ -141,7 +141,7 @@ pub(super) fn check_rising(boundaries: &[u32]) -> Result<(), PlanError> {
     }
 }
 
-/// The whole number from 1 to 2^32 − 1 that `number`, a part of `text`, must be.
+/// Parses `number`, a part of `text`, as a whole number from 1 to 2^32 − 1.
 fn length(text: &str, number: &str) -> Result<u32, PlanError> {
     let digits = number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse::<u32>() {

@@ -1,4 +1,4 @@
-//! The published bucketing, to compare with: what does not fill a batch is dropped.
+//! The published bucketing, for comparison: it drops sentences that do not fill a batch.
 //!
 //! Boundaries as in `auto`, but sentences left over at the long end get a separate bucket; the last sentences
 //! of each bucket, in file order, that do not fill a batch are left out, the same in every epoch;
@@ -14,7 +14,7 @@ pub struct PublishedAuto {
     pub batches: u64,
     /// Sentences left out of every epoch.
     pub dropped: u64,
-    /// Padding over cells, of what is used.
+    /// Padding over cells, of the sentences used.
     pub padded_fraction: f64,
 }
 
@@ -50,7 +50,7 @@ impl PublishedAuto {
                 .sum::<u128>();
             bucket.clear();
         }
-        // The bucket of what is left over never fills a batch.
+        // The bucket of leftover sentences never fills a batch.
         figures.dropped += bucket.len() as u64;
         figures.padded_fraction = (cells - tokens) as f64 / cells.max(1) as f64;
         figures

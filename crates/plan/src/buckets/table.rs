@@ -11,7 +11,7 @@ pub(crate) enum Table {
 }
 
 impl Table {
-    /// The numbers `0..records` are turned into, none above `greatest`.
+    /// The values of `number` for `0..records`; all must be at most `greatest`.
     pub(crate) fn new(records: u64, greatest: u32, number_of: impl Fn(u64) -> u32) -> Table {
         let numbers = (0..records).map(|id| {
             let number = number_of(id);

@@ -65,7 +65,7 @@ struct Blocks {
     records: u64,
     blocks: u64,
     permute: bool,
-    /// Place → record; block b is a run of places.
+    /// Position → record; block b is a run of positions.
     assignment: Permutation,
 }
 
@@ -73,7 +73,7 @@ struct Blocks {
 #[derive(Debug)]
 struct EpochBlocks {
     blocks: Arc<Blocks>,
-    /// `None` where they are not permuted.
+    /// `None` if they are not permuted.
     tables: Option<Tables>,
 }
 

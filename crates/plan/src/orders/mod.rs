@@ -54,7 +54,7 @@ macro_rules! orders {
                 ].concat(),)*]
             }
 
-            /// `None` where a text has the form of no order.
+            /// `None` if the text has the form of no order.
             fn parse(text: &str) -> Option<Result<Order, PlanError>> {
                 let parts: Vec<&str> = text.split(':').collect();
                 let (first, rest) = parts.split_first()?;
@@ -118,7 +118,7 @@ orders! {
 
     /// Runs of whole records of at least `unit_bytes` in a new random order every epoch, taken in `loads` groups;
     /// the records of a group are shuffled among themselves (DeepIO's entropy-aware opportunistic ordering, with
-    /// loads that no rank or timing decides). Left out, a unit is 1 MiB: reads of that size give nearly the
+    /// loads that are independent of ranks and timing). Left out, a unit is 1 MiB: reads of that size give nearly the
     /// sequential bandwidth of every device and file system.
     Opportunistic "opportunistic:8:1048576" {
         /// Groups an epoch is read in.
@@ -131,7 +131,7 @@ orders! {
     Sequential "sequential";
 }
 
-/// The whole number from 1 to 2^63 that `number`, a part of `text`, must be.
+/// Parses `number`, a part of `text`, as a whole number from 1 to 2^63.
 fn count(text: &str, number: &str, example: &'static str) -> Result<u64, PlanError> {
     let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     match number.parse::<u64>() {
@@ -151,13 +151,13 @@ fn name_of(example: &str) -> &str {
 
 /// A parameter of an order in its text: a number, or a word that is there or not.
 trait Parameter: Copy {
-    /// How it is written, with what it is where it is left out.
+    /// Its written form, with the value used if it is left out.
     fn form(word: &str, default: Option<u64>) -> String;
 
-    /// Writes it behind what is in front.
+    /// Appends it to the text before it.
     fn write(self, word: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result;
 
-    /// Takes it from the parts of a text that are left; `None` where it must be there and is not.
+    /// Takes it from the remaining parts of a text; `None` if it is required and missing.
     fn take(
         rest: &mut &[&str],
         word: &str,

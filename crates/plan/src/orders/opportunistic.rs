@@ -1,20 +1,19 @@
-//! Opportunistic order: records are drawn from what one load of the memory holds (DeepIO, Zhu et
-//! al., MASCOTS 2018, entropy-aware opportunistic ordering).
+//! Opportunistic order: records are drawn from one load of the memory at a time (DeepIO, Zhu et al., MASCOTS 2018,
+//! entropy-aware opportunistic ordering).
 //!
 //! The units of the data (runs of whole records that are read at once) are put in a random order,
 //! that order is cut in `loads` near-equal runs of units, and the records of a run, a *load*, are
-//! shuffled fully among themselves. The one that holds the units of a load in memory can serve all of its
-//! positions without reading anything else, and the backend sees each unit once an epoch, whole.
+//! shuffled fully among themselves. A process that holds the units of a load in memory can serve all of its positions
+//! without reading anything else, and the backend sees each unit once an epoch, whole.
 //!
-//! DeepIO's servers draw independently of each other from what each has loaded, so that its order is
-//! a fact about the machine. Here the loads are part of the plan and independent of ranks: any number of ranks
-//! agree on them without a message, and a run resumes on another number.
+//! DeepIO's servers draw independently of each other from their own loads, so its order depends on the machine. Here
+//! the loads are part of the plan and independent of ranks: any number of ranks agree on them without a message, and
+//! a run resumes on another number.
 //!
 //! A position of the epoch is turned into an id in four steps: its load (search among the loads'
-//! first positions), its place among the load's records (the keyed permutation of their number),
-//! the unit there and the record in it. When all units but the last have one number of records that
-//! is arithmetic; otherwise it takes a table of the epoch, 8 bytes a unit and 4 bytes for a first
-//! guess.
+//! first positions), its index among the load's records (the keyed permutation of their number), the unit there and
+//! the record in it. If all units but the last have the same number of records, that is arithmetic; otherwise it
+//! takes a table of the epoch, 8 bytes a unit and 4 bytes for a first guess.
 //! Rejected: storing the shuffled ids of a load (8 bytes a record).
 
 use std::ops::Range;
@@ -30,7 +29,7 @@ use crate::randomness::{Randomness, exact_level_of_units, level_of_loads};
 use crate::split::{near_equal_part, near_equal_start};
 use crate::units::Units;
 
-/// Most loads, each of which has a first position.
+/// Most loads; a first position is stored for each.
 const MOST_LOADS: u64 = 1 << 24;
 
 impl Kind for Opportunistic {
@@ -87,7 +86,7 @@ struct Loads {
 struct EpochLoads {
     loads: Arc<Loads>,
     epoch: u64,
-    /// Place of a unit → unit.
+    /// Position of a unit → unit.
     unit_order: Permutation,
     starts: UnitStarts,
     /// First position of each load, then the number of records.
@@ -100,14 +99,14 @@ type LastLoad = Option<(usize, Permutation)>;
 /// The number of records before the unit at a position of the epoch's order.
 #[derive(Debug)]
 enum UnitStarts {
-    /// `records_a_unit` in every unit, but for `missing` at the place `short`.
+    /// `records_a_unit` in every unit, less `missing` in the one at position `short`.
     Even {
         records_a_unit: u64,
         short: u64,
         missing: u64,
     },
-    /// First record position of each place, then the number of records; and for each run of
-    /// 2^`shift` positions the place that holds its first, then the last place.
+    /// First record of the unit at each position, then the number of records; and for each run of 2^`shift` records
+    /// the position of the unit with its first, then the last position.
     Table {
         first: Vec<u64>,
         guess: Vec<u32>,
@@ -207,7 +206,7 @@ impl EpochLoads {
         }
     }
 
-    /// Replaces the places that follow `first` in the order of whole units by the ids there.
+    /// Replaces record positions, counted from `first` in the order of whole units, by the ids there.
     fn places_to_ids(&self, first: u64, places: &mut [u64]) {
         let mut units = [0; CHUNK];
         for chunk in places.chunks_mut(CHUNK) {
@@ -347,8 +346,8 @@ impl UnitStarts {
         }
     }
 
-    /// Replaces each place of a record, counted from `from` on, by its offset in its unit, and puts
-    /// the place of that unit next to it.
+    /// Replaces each position of a record, counted from `from`, by its offset in its unit, and puts the position of
+    /// that unit into `units`.
     fn split_places(&self, from: u64, records: &mut [u64], units: &mut [u64]) {
         match self {
             UnitStarts::Even {

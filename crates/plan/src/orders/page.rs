@@ -1,9 +1,9 @@
 //! Runs of whole records of at least a page in a new random order every epoch; the records of a run stay together and
 //! in file order (LIRS, page-aware).
 //!
-//! A batch is a fixed number of runs: the number of examples asked for divided by the mean records of a run, rounded,
-//! at least one. The number of examples in a batch then varies a little, but records that are read together are used
-//! together. Where a step begins follows from a pass over the runs before it.
+//! A batch is a fixed number of runs: the requested examples divided by the mean records of a run, rounded, at least
+//! one. The number of examples in a batch then varies a little, but records that are read together are used together.
+//! Finding the first record of a step takes a pass over the runs before it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ impl Pages {
         Permutation::new(self.units.len(), key(self.seed, epoch, Stage::Order))
     }
 
-    /// The records of the units at some places of an epoch's order.
+    /// The records of the units at some positions of an epoch's order.
     fn records_at(&self, epoch: u64, places: Range<u64>) -> u64 {
         let order = self.order(epoch);
         let mut chunk = [0; CHUNK];
@@ -188,7 +188,7 @@ impl EpochWalk for PageWalk {
 }
 
 impl PageWalk {
-    /// Shows the units that come next, each with the position where it begins, while they are passed.
+    /// Shows the next units, each with the position of its first record, while `passes` accepts them.
     fn each(&mut self, mut passes: impl FnMut(Range<u64>, u64) -> bool) {
         let mut chunk = [0; CHUNK];
         while self.passed < self.units.len() {

@@ -4,8 +4,8 @@
 //! its slot taken by the next record of the file, until the file ends and the buffer runs empty. So an id can
 //! come early by at most q positions: a file sorted by label stays nearly sorted.
 //!
-//! Which id output number i is follows from the outputs before it, so that seeking replays the epoch
-//! from its start (a few ns an id).
+//! The id of output i follows from the outputs before it, so seeking replays the epoch from its start (a few ns an
+//! id).
 
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl ShuffleBuffer {
         }
     }
 
-    /// The records of the file from place `first` on.
+    /// The records of the file from position `first` on.
     fn take(&self, first: u64, out: &mut [u64]) {
         match &self.file_order {
             Some(file_order) => file_order.fill(first, out),

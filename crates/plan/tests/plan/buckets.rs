@@ -1,5 +1,5 @@
-//! What plans of buckets and of packed rows keep to: nothing is lost or repeated, batches hold what they
-//! may, any step can be sought, and the recorded batches stay as they are.
+//! Invariants of bucketed and packed plans: nothing is lost or repeated, batches stay within their limits, a walk can
+//! start at any step, and batches match the recorded ones.
 
 use pelton_key::mix;
 use pelton_plan::{
@@ -23,7 +23,7 @@ fn make(spec: PlanSpec, policy: &str, lengths: &[u32]) -> Plan {
     Plan::new(&spec, over).unwrap()
 }
 
-/// Lengths that lie close together, far apart, or are all the same.
+/// Lengths that are close together, far apart, or all the same.
 fn some_lengths(records: u64, spread: u32, seed: u64) -> Vec<u32> {
     (0..records)
         .map(|id| {
@@ -42,7 +42,7 @@ fn batches(plan: &Plan, epoch: u64) -> Vec<(usize, Vec<u64>)> {
     steps.into_iter().map(bucket).collect()
 }
 
-/// Full batches, and two that share what is left.
+/// Full batches, and two that share the rest.
 fn even_sizes(total: u64, batch: u64) -> Vec<u64> {
     let (full, rest) = (total / batch, total % batch);
     let mut sizes = vec![batch; full as usize];

@@ -1,4 +1,4 @@
-//! What plans keep to.
+//! Invariants of plans.
 
 use pelton_plan::{Place, Plan, StepBatch};
 

@@ -1,4 +1,4 @@
-//! What opportunistic orders add to what every plan keeps to: a plain model of the order, loads that
+//! Invariants of opportunistic orders, in addition to those of every plan: a plain model of the order, loads that
 //! cover the epoch and serve each batch, and cuts of every kind.
 
 use pelton_key::{Stage, key};

@@ -1,5 +1,5 @@
-//! The sequences are the same for ever: the crate against `golden/orders.txt`, which a second
-//! implementation, `golden/orders.py`, wrote.
+//! The sequences never change: compares the crate with `golden/orders.txt`, which a second implementation,
+//! `golden/orders.py`, wrote.
 
 use pelton_plan::{Batching, Catalog, Last, Order, Place, Plan, PlanSpec, StepBatch, Units};
 
@@ -50,7 +50,7 @@ fn every_order_gives_the_recorded_sequence() {
     assert_eq!(lines, 615);
 }
 
-/// Fingerprints stand in checkpoints, so they too stay as they are.
+/// Checkpoints store fingerprints, so they must not change either.
 #[test]
 fn fingerprints_stay_and_tell_plans_apart() {
     let mut seen = std::collections::HashMap::new();

@@ -1,5 +1,5 @@
-//! What every plan keeps to, whatever its order: each epoch is a permutation, batches tile it, ranks
-//! tile batches, positions invert, and neighbouring seeds and epochs are strangers.
+//! Invariants of plans of every order: each epoch is a permutation, batches tile it, ranks tile batches, positions
+//! invert, and neighbouring seeds and epochs are unrelated.
 
 use pelton_plan::{
     Batching, Catalog, Last, Order, Place, Plan, PlanError, PlanSpec, StepBatch, Units, local_slots,
@@ -29,7 +29,7 @@ fn plan(records: u64, order: Order, batching: (Batching, Last), seed: u64) -> Pl
     Plan::new(&spec, over).unwrap()
 }
 
-/// Batches of so many examples, and even last ones.
+/// Batches of `examples`, with even last ones.
 fn of(examples: u64) -> (Batching, Last) {
     (Batching::Examples(examples), Last::Even)
 }
@@ -239,8 +239,7 @@ proptest! {
         prop_assert_eq!(order.to_string().parse::<Order>().unwrap(), order);
     }
 
-    /// Pieces of valid text in any arrangement are read or refused, and what is read says the same
-    /// when it is written.
+    /// Pieces of valid text in any arrangement are read or refused, and text that is read is equal when written.
     #[test]
     fn any_text_is_read_or_refused(pieces in prop::collection::vec(any_piece(), 0..5)) {
         let text = pieces.join(":");

@@ -1,4 +1,4 @@
-//! What cannot be planned, and what the message says to do instead.
+//! Plans that are refused, and what each message says to do instead.
 
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanError, PlanSpec, Units};
 
@@ -89,7 +89,7 @@ fn check_units(lengths: &[u64], order: &str, batching: Batching, parts: &[&str])
     }
 }
 
-/// Three rows were once said to be three units of a mebibyte, of which nine loads wanted more.
+/// The message used to say that three rows were three units of a mebibyte, too few for nine loads.
 #[test]
 fn units_are_counted_before_they_are_named() {
     let one = Batching::Examples(1);

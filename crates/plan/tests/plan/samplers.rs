@@ -1,4 +1,4 @@
-//! Lists of one's own, draws by weight and all classes alike, under any echo, batches, filter and buckets.
+//! Custom lists, draws by weight and equally frequent classes, under any echo, batches, filter and buckets.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,13 +14,13 @@ fn weights(records: u64, seed: u64) -> Vec<f64> {
     (0..records).map(weight).collect()
 }
 
-/// Classes of which the first has two thirds of the records, and some have none.
+/// Classes: the first has two thirds of the records, and some have none.
 fn classes(records: u64, seed: u64) -> Vec<u32> {
     let class = |id: u64| [0, 0, 0, 0, 3, 7][(mix(id ^ seed) % 6) as usize];
     (0..records).map(class).collect()
 }
 
-/// Pipelines whose records are those of a list (0), drawn by weight (1), or of all classes alike (2).
+/// Pipelines with records from a list (0), drawn by weight (1), or of equally frequent classes (2).
 fn sampled(kind: usize) -> impl Strategy<Value = PlanCase> {
     let numbers = (1_u64..400, prop::option::of(20_u64..500));
     let drawn = (pipelines(false), numbers).prop_map(move |(mut pipeline, (length, examples))| {
@@ -168,7 +168,7 @@ fn a_list_is_shuffled_by_the_order() {
     );
 }
 
-/// Of the padding that buckets of drawn records leave, what was said is what comes out on average.
+/// The predicted padding of buckets of drawn records is right on average.
 #[test]
 fn buckets_know_what_is_drawn() {
     let lengths: Vec<u32> = (0..2000).map(|id| 1 + (mix(id) % 90) as u32).collect();

@@ -141,8 +141,7 @@ fn long_orders_are_even_in_every_direction() {
     }
 }
 
-/// Distances between neighbours, modulo the length, are even; so are their lowest bits, where weak
-/// mixing shows first.
+/// Distances between neighbours, modulo the length, are even; so are their lowest bits, which show weak mixing first.
 #[test]
 fn adjacent_distances_are_even() {
     for len in [65_537_u64, 1 << 18, (1 << 20) + 3, (1 << 33) + 9] {

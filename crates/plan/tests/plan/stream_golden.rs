@@ -1,5 +1,5 @@
-//! Pipelines give the same batches for ever: the crate against `golden/streams.txt`, which a second implementation,
-//! `golden/streams.py`, wrote.
+//! The batches of pipelines never change: compares the crate with `golden/streams.txt`, which a second
+//! implementation, `golden/streams.py`, wrote.
 
 use pelton_key::mix;
 use pelton_plan::{

@@ -1,4 +1,4 @@
-//! Whole pipelines, drawn at random: what comes out of them, wherever they are entered.
+//! Whole pipelines, drawn at random: their batches, from any step on.
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ use proptest::prelude::*;
 
 use crate::steps_of;
 
-/// A pipeline and what it is made over.
+/// A pipeline and its data.
 #[derive(Debug, Clone)]
 pub(crate) struct PlanCase {
     pub(crate) records: u64,
     pub(crate) spec: PlanSpec,
-    /// One record in so many is dropped; 0 filters nothing.
+    /// One record in this many is dropped; 0 filters nothing.
     dropped_one_in: u64,
-    /// Whether records are pairs, where the policy takes them.
+    /// Whether records are pairs, if the policy takes them.
     pairs: bool,
     pub(crate) epoch: u64,
 }
@@ -158,7 +158,7 @@ fn policies() -> impl Strategy<Value = Option<BucketPolicy>> {
     prop::sample::select(policies.to_vec()).prop_map(policy)
 }
 
-/// `mixed`: parts over all the records, of which every weighted one keeps some.
+/// `mixed`: parts over all the records; every weighted one keeps some.
 pub(crate) fn pipelines(mixed: bool) -> impl Strategy<Value = PlanCase> {
     let numbers = (
         20_u64..300,
@@ -229,7 +229,7 @@ fn check_entered_anywhere(pipeline: &PlanCase, steps: &[StepBatch]) {
     }
 }
 
-/// Copies of each position come in order, the last of them is marked, and no more is held than was said.
+/// Copies of each position come in order, the last of them is marked, and no more is held than predicted.
 fn check_copies(plan: &Plan, steps: &[StepBatch], cut: bool) {
     let mut ends = HashMap::new();
     for (place, draw) in steps.iter().flat_map(StepBatch::draws).enumerate() {
@@ -275,8 +275,8 @@ fn check_shares(steps: &[StepBatch]) {
     }
 }
 
-/// The smallest batch is the one that is said, and only the last of an epoch, or bucket, is less than half as large as
-/// asked for.
+/// The smallest batch is as predicted, and only the last of an epoch, or bucket, is less than half of the requested
+/// size.
 fn check_smallest(plan: &Plan, steps: &[StepBatch], epoch: u64) {
     let slots = |batch: &StepBatch| match batch.row_draws.len() {
         0 => batch.len() as u64,
@@ -303,7 +303,7 @@ fn check_smallest(plan: &Plan, steps: &[StepBatch], epoch: u64) {
     }
 }
 
-/// Batches, and repeats of batches, have the form that was asked for.
+/// Batches, and repeats of batches, have the requested form.
 fn check_forms(pipeline: &PlanCase, plan: &Plan, steps: &[StepBatch]) {
     let mut fresh: Vec<(&StepBatch, u32)> = Vec::new();
     for batch in steps {
@@ -409,7 +409,7 @@ pub(crate) fn check(pipeline: &PlanCase) -> (Plan, Vec<StepBatch>) {
     (plan, steps)
 }
 
-/// The record of each position whose first draw came out.
+/// The record of each position with a first draw in `steps`.
 pub(crate) fn records(steps: &[StepBatch]) -> HashMap<u64, u64> {
     let mut records = HashMap::new();
     for draw in steps.iter().flat_map(StepBatch::draws) {
@@ -499,7 +499,7 @@ fn repeats_stay_where_the_fresh_example_was() {
     }
 }
 
-/// Fingerprints stand in checkpoints: they tell streams apart.
+/// Checkpoints store fingerprints: they tell streams apart.
 #[test]
 fn fingerprints_tell_streams_apart() {
     let mut seen = HashMap::new();

@@ -1,4 +1,4 @@
-//! A web server on the loopback device whose network is modelled and which errs on demand.
+//! A web server on the loopback device with a modelled network and faults on demand.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -8,22 +8,22 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// What goes wrong with one answer to a GET.
+/// A fault in one answer to a GET.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fault {
     /// This status instead of the file, with a body.
     Status(u16, &'static str),
-    /// The connection breaks after so many bytes of the answer's body.
+    /// The connection breaks after this many bytes of the answer's body.
     Reset(usize),
-    /// The answer says that it is so many bytes, fewer than were asked for, and ends there.
+    /// The answer states this many bytes, fewer than requested, and ends there.
     Short(usize),
-    /// Nothing is sent for so long before the answer.
+    /// Nothing is sent for this long before the answer.
     Silence(Duration),
-    /// The answer stops for so long after the first byte of its body.
+    /// The answer stops for this long after the first byte of its body.
     Stall(Duration),
-    /// The whole file, whatever part was asked for.
+    /// The whole file, whatever part was requested.
     Whole,
-    /// As if it had been written again by the time of this answer, whatever state was asked for.
+    /// As if the file had been rewritten by the time of this answer, whatever state was requested.
     Rewritten,
     /// The right headers and no fault.
     None,
@@ -123,7 +123,7 @@ impl Server {
         files.insert(name.to_owned(), (Arc::new(bytes.into()), version));
     }
 
-    /// What goes wrong with the next answers, one each.
+    /// Sets the faults of the next answers, one each.
     pub fn faults(&self, faults: impl IntoIterator<Item = Fault>) {
         *lock(&self.shared.faults) = faults.into_iter().collect();
     }
@@ -145,7 +145,7 @@ impl Server {
         self.shared.most_under_way.load(Relaxed)
     }
 
-    /// The requests so far: what was asked for, and which bytes.
+    /// The requests so far: paths and byte ranges.
     pub fn seen(&self) -> Vec<String> {
         lock(&self.shared.seen).clone()
     }
@@ -215,7 +215,7 @@ impl Shared {
         }
     }
 
-    /// Whether the connection goes on; `None` where the client is gone.
+    /// Whether the connection stays open; `None` if the client is gone.
     fn answer(&self, request: &Request, out: &mut TcpStream) -> Option<bool> {
         std::thread::sleep(self.behaviour.latency);
         let fault = match request.method.as_str() {

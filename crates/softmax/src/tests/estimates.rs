@@ -1,4 +1,4 @@
-//! What makes a part of the classes stand for all: draws, corrected sums, centred features, rows begun at means.
+//! Estimates of all classes from a part: draws, corrected sums, centred features, rows initialised at means.
 
 use super::heads::{SGD, assert_close};
 use super::*;
@@ -39,7 +39,7 @@ fn corrected_sums_have_no_bias() {
                 .collect();
             let mean = sums.iter().sum::<f64>() / 400.0;
             let square: f64 = sums.iter().map(|x| (x - mean).powi(2)).sum();
-            // Draws in turn scatter less than this says, which is for independent ones.
+            // Draws in turn scatter less than this bound for independent ones.
             let deviation = (square / 400.0 / 400.0).sqrt();
             assert!(deviation < 0.05 * exact, "{kind}: {deviation} of {exact}");
             ((mean - exact) / deviation, mean / exact)
@@ -51,8 +51,8 @@ fn corrected_sums_have_no_bias() {
     }
 }
 
-/// What is drawn goes on where it stood, in the middle of a round, on any number of ranks: each class is drawn once a
-/// round. A checkpoint without this place begins with the first round.
+/// Draws resume in the middle of a round, on any number of ranks: each class is drawn once a round. A checkpoint
+/// without the state of draws begins with the first round.
 #[test]
 fn draws_go_on_where_they_stood() {
     for kind in ["sampled:0.2", "knn:4:0.3:0.6", "selective:2:0.5"] {
@@ -126,7 +126,7 @@ fn centred(features: &[f64]) -> Vec<f64> {
     all.map(|(i, x)| x - means[i % D]).collect()
 }
 
-/// The mean of a batch is part of what the loss depends on; the running mean is what is taken off afterwards.
+/// The loss depends on the mean of the batch, too; afterwards the running mean is subtracted.
 #[test]
 fn centred_features_have_the_gradient_of_the_definition() {
     let mut case = Case::new(cosine(Margin::angle(0.3)), 6, 61, 3);
@@ -207,7 +207,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
     }
 }
 
-/// One example has no direction without itself: it counts, and pushes nothing.
+/// One example minus its mean has no direction: it counts, but has no gradient.
 #[test]
 fn examples_that_are_all_equal_stay_numbers_without_their_mean() {
     let options = HeadOptions {
@@ -223,7 +223,7 @@ fn examples_that_are_all_equal_stay_numbers_without_their_mean() {
     }
 }
 
-/// Against means in f64, on any number of ranks; classes without an example keep what they had.
+/// Against means in f64, on any number of ranks; classes without an example keep their weights.
 #[test]
 fn rows_begin_at_the_means_of_their_classes() {
     let classes = 23;
@@ -307,8 +307,8 @@ fn rows_begin_at_the_means_of_their_classes() {
     assert!(matches!(wrong, Err(HeadError::Label { label: 61, .. })));
 }
 
-/// Random weights have no neighbours: the first epoch draws, with as many rows in a step; what was learnt or
-/// loaded has.
+/// Random weights have no neighbours: the first epoch draws, with as many rows in a step; learnt or loaded rows have
+/// neighbours.
 #[test]
 fn random_rows_have_no_neighbours() {
     let options = options("knn:8:0.5:0.2", 211, true);

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A head of each kind after three steps of two micro-batches, on so many ranks: sums, gradient of the features,
-/// and all saved blocks put together.
+/// A head of a kind after three steps of two micro-batches, on `ranks` ranks: sums, gradient of the features, and all
+/// saved blocks concatenated.
 fn trained(
     kind: HeadKind,
     centre: bool,
@@ -36,7 +36,7 @@ fn trained(
                 .chunks(12 / micro * D)
                 .zip(labels.chunks(12 / micro));
             for (place, (features, labels)) in parts.enumerate() {
-                // What a micro-batch counts for is known when it is scored, or later.
+                // The weight of a micro-batch is known when it is scored, or later.
                 let later = [1.0, 0.25][place % 2];
                 let (sums, mut gradient) = head.score(features, labels, 0.1 / later, None)?;
                 head.weigh(place, later);
@@ -64,7 +64,7 @@ fn trained(
             block.values.to_mut().extend_from_slice(&more.values);
         }
     }
-    // What all ranks know alike.
+    // Values that are equal on all ranks.
     for block in &mut blocks {
         if block.total == ranks as u64 {
             let alike = block.values.chunks(block.width);
@@ -99,7 +99,7 @@ pub(super) const SGD: Rule = Rule::Sgd {
     nesterov: false,
 };
 
-/// Steps that keep nothing for the next.
+/// Steps without state.
 const STILL: Rule = Rule::Sgd {
     momentum: 0.0,
     nesterov: false,
@@ -120,7 +120,7 @@ pub(super) fn assert_close(what: &str, a: &[f64], b: &[f64]) {
     }
 }
 
-/// All that a head saves, which then may change.
+/// Everything that a head saves, as owned blocks.
 pub(super) fn saved(head: &dyn ClassHead) -> Vec<RowBlock<'static>> {
     let blocks = head.save(true).into_iter();
     blocks.map(RowBlock::into_owned).collect()
@@ -149,8 +149,8 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
     }
 }
 
-/// Large scales, where all classes may take part: loss, gradient and evaluation do not depend on the kind of head, and
-/// are those of a sum in f64.
+/// At large scales, with all classes taking part, loss, gradient and evaluation do not depend on the kind of head, and
+/// equal those of a sum in f64.
 #[test]
 fn every_head_takes_any_scale() {
     let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
@@ -269,8 +269,7 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
     }
 }
 
-/// The norm is that of the step that plain descent takes, whatever the ranks and micro-batches; a scale makes the step
-/// smaller.
+/// The norm is that of a plain descent step, for any number of ranks and micro-batches; a scale makes the step smaller.
 #[test]
 fn gradients_have_a_norm_and_a_scale() {
     for kind in KINDS {
@@ -407,7 +406,7 @@ fn lars_takes_the_step_of_its_definition() {
         weight_decay: 0.01,
         scale: 1.0,
     };
-    // A step of plain descent says what the gradient is.
+    // A step of plain descent shows the gradient.
     let plain = Update {
         rule: Rule::Sgd {
             momentum: 0.0,
@@ -437,8 +436,8 @@ fn lars_takes_the_step_of_its_definition() {
     }
 }
 
-/// What LARS adds to the velocity of a step is as long as the rate and the trust times all weights of all ranks, also
-/// those of classes that take no part or have waited.
+/// LARS adds to the velocity of a step a vector with the length of the rate and the trust times all weights of all
+/// ranks, including those of classes that take no part or have waited.
 #[test]
 fn lars_goes_by_the_length_of_the_whole_head() {
     let classes = 61;
@@ -507,7 +506,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
     }
 }
 
-/// Weights that are not a number have no neighbours and no leaf: every rank says of which class they are.
+/// NaN weights have no neighbours and no leaf: every rank names their class.
 #[test]
 fn weights_that_are_not_finite_are_an_error() {
     for kind in [KINDS[1], KINDS[3]] {

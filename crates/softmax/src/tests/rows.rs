@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Rows that take part now and then come to where momentum brings them that is taken in every step, with gradients of 0
-/// in between; rates and momentum change from step to step.
+/// Rows that take part now and then move as if momentum were applied in every step, with gradients of 0 in between;
+/// rates and momentum change from step to step.
 #[test]
 fn rows_that_wait_move_with_their_momentum() {
     let (classes, d) = (7, 4);
@@ -61,7 +61,7 @@ fn rows_that_wait_move_with_their_momentum() {
                 scale: 1.0,
             };
             head.update(&scored, &update, &Comm::alone()).unwrap();
-            // Of the active rows the gradient is what the step shows.
+            // For active rows the step shows the gradient.
             let factor = match rule {
                 Rule::Sgd { .. } => f64::from(rate),
                 _ => 1.0,
@@ -98,8 +98,8 @@ fn rows_that_wait_move_with_their_momentum() {
     }
 }
 
-/// With AdamW rows that take no part stay, the others take the steps of its definition with their own counts of steps, and a
-/// velocity of another rule is taken to its end first.
+/// With AdamW rows that take no part stay, the others take the steps of its definition with their own counts of steps,
+/// and a velocity of another rule is taken to its end first.
 #[test]
 fn rows_of_adamw_wait_where_they_are() {
     let (classes, d) = (5, 4);
@@ -155,7 +155,7 @@ fn rows_of_adamw_wait_where_they_are() {
             steps[row] += 1;
             let corrected = |x: f64, decay: f64| x / (1.0 - decay.powi(steps[row]));
             for i in row * d..(row + 1) * d {
-                // The gradient is what the mean shows.
+                // The mean shows the gradient.
                 let gradient = (f64::from(head.rows().velocity[i]) - b1 * m[i]) / (1.0 - b1);
                 m[i] = b1 * m[i] + (1.0 - b1) * gradient;
                 v[i] = b2 * v[i] + (1.0 - b2) * gradient * gradient;

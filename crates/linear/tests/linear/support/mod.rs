@@ -89,8 +89,8 @@ pub fn table(rows: Rows) -> RowTable {
     RowTable::from_rows(rows, ids)
 }
 
-/// The dual value of a subproblem from its definition: row by row, f64, nothing of the library but the α; with a free
-/// bias those of the heavier side are multiplied by what balances both.
+/// The dual value of a subproblem from its definition: row by row, f64, using only the α from the library; with a free
+/// bias those of the heavier side are scaled to balance both.
 pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem: usize) -> f64 {
     let mut w = vec![0.0_f64; problem.features() + 1];
     let mut terms = 0.0;
@@ -146,7 +146,7 @@ pub fn dual_value(problem: &Problem, rows: &RowTable, duals: &Duals, subproblem:
     terms - 0.5 * w.iter().map(|w| w * w).sum::<f64>()
 }
 
-/// P over all subproblems from its definition: row by row, f64, nothing of the library.
+/// P over all subproblems from its definition: row by row, f64, without the library.
 pub fn primal_value(problem: &Problem, rows: &RowTable, weights: &Weights) -> f64 {
     let regularised = problem.features() + usize::from(problem.bias().is_some());
     let regularised = regularised - usize::from(problem.bias_is_free());
@@ -247,7 +247,7 @@ impl Table {
         }
     }
 
-    /// What all ranks say, by rank.
+    /// The values of all ranks, by rank.
     fn all(&self, rank: usize, own: Vec<u64>) -> Vec<Vec<u64>> {
         self.told.lock().unwrap()[rank] = own;
         self.barrier.wait();
@@ -287,7 +287,7 @@ impl Table {
     }
 }
 
-/// Makes passes over rows to the end; what the last found, and how many there were.
+/// Makes passes over rows to the end; returns the results of the last, and the number of passes.
 pub fn passes(
     solver: &mut dyn PassSolver,
     rows: &RowTable,
@@ -303,8 +303,8 @@ pub fn passes(
     unreachable!()
 }
 
-/// What a method of passes finds on ranks that deal the rows of `rows` to one another, each with a solver of `new`:
-/// certificate, weights and passes of each.
+/// Runs a method of passes on ranks that split the rows of `rows`, each with a solver from `new`; returns certificate,
+/// weights and passes of each.
 pub fn over_ranks<S: PassSolver>(
     rows: &Rows,
     ranks: usize,

@@ -33,7 +33,7 @@ const LENGTHS: [u32; 10] = [1, 1, 2, 3, 3, 5, 5, 5, 9, 12];
 fn boundaries_by_hand() {
     check_ends("none", 2, &LENGTHS, &[12]);
     check_ends("static:3,8,20", 2, &LENGTHS, &[3, 8, 20]);
-    // The last bucket stretches; a bucket without sentences is none.
+    // The last bucket stretches; a bucket without sentences is left out.
     check_ends("static:3,8", 2, &LENGTHS, &[3, 12]);
     check_ends("static:3,4,12", 2, &LENGTHS, &[3, 12]);
     check_ends("auto", 2, &LENGTHS, &[1, 3, 5, 12]);
