@@ -5,18 +5,17 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use pelton_tools::buckets::{Column, Unit};
 use pelton_tools::{BadExamples, BucketPolicy};
-use pelton_train::{
-    Access, ClassName, InnerPasses, LinearConfig, Loss, OnBadRecord, Optimum, Order, Penalty,
-    Scaling, Solver, Target, ThresholdGoal,
-};
+use pelton_train::{Access, ClassName, Configured, LinearConfig, Order};
 
 use crate::bytes::Memory;
-use crate::data_arguments::{DataArguments, name, order_help, set, set_option};
+use crate::data_arguments::{DataArguments, name, order_help};
+use crate::given::Given;
 use crate::glyph_arguments::GlyphsArguments;
 use crate::linear_values::{ClassWeight, Costs, Intercept, class_weight, costs};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::peer_arguments::PeerArguments;
+use crate::run_arguments::RunArguments;
 use crate::stage_arguments::StagesArguments;
 
 /// Train from files larger than memory, in a new full random order every epoch.
@@ -88,46 +87,30 @@ pub struct LinearArguments {
     #[arg(value_parser = name())]
     pub data: Vec<String>,
     #[command(flatten)]
+    pub given: Given<LinearConfig>,
+    #[command(flatten, next_help_heading = LinearConfig::HEADING)]
+    pub more: MoreLinearArguments,
+    #[command(flatten)]
+    pub run: RunArguments,
+    #[command(flatten)]
     pub format: DataArguments,
-    /// Start from the configuration in this file (a run.toml); flags given here win
-    #[arg(long)]
-    pub config: Option<PathBuf>,
-    /// Test data
-    #[arg(long, value_parser = name())]
-    pub test: Vec<String>,
-    #[arg(long, help = Loss::help() + " (default: logistic, or multinomial for more than two classes; squared where labels are numbers rather than classes)")]
-    pub loss: Option<Loss>,
-    /// Half the width of the tube of the epsilon-insensitive losses (default: 0.1, as in LIBLINEAR), or the error from
-    /// which on huber is linear (default: 1.35, as in scikit-learn)
-    #[arg(long)]
-    pub epsilon: Option<f64>,
-    /// Penalty on the weights: l2, l1, elastic-net:SHARE with this share of l1, or none (default: l2). l1 leaves most
-    /// weights 0; none gives standard errors, p values and intervals of the coefficients
-    #[arg(long)]
-    pub penalty: Option<Penalty>,
-    /// Begin from the weights of this run folder or model file: features by name, classes by label
-    #[arg(long, value_name = "MODEL")]
-    pub warm_start: Option<PathBuf>,
+}
+
+/// Flags that stand for several settings, or for another value of one.
+#[derive(Debug, Args)]
+pub struct MoreLinearArguments {
     /// Cost C of a unit of loss (default: 1); several with commas between, or auto (10 from 1e-4 to 1e4), for --folds to
     /// choose from
     #[arg(long, value_parser = costs)]
     pub cost: Option<Costs>,
-    /// Cross-validation, 2 to 50: models of all costs and of all records but one of this many parts are trained side by
-    /// side, and the cost that predicts the left-out parts best is trained on all records
+    /// Half the width of the tube of the epsilon-insensitive losses (default: 0.1, as in LIBLINEAR), or the error from
+    /// which on huber is linear (default: 1.35, as in scikit-learn)
     #[arg(long)]
-    pub folds: Option<u32>,
+    pub epsilon: Option<f64>,
     /// Factor on the cost of a label, as LABEL=FACTOR; may be repeated. Or balanced: one over the label's share of the
     /// records
     #[arg(long, value_parser = class_weight)]
     pub class_weight: Vec<ClassWeight>,
-    /// Factors on the cost of the records: an npy file, or a text with one a line
-    #[arg(long, value_name = "FILE")]
-    pub sample_weights: Option<PathBuf>,
-    /// Choose the threshold between two classes on the test data, for eval and predict to use: f1 (the largest F1 of
-    /// the positive class: the greater label, or later name), balanced (the largest mean recall), precision:SHARE (the
-    /// largest recall with at least this precision) or recall:SHARE (the largest precision with at least this recall)
-    #[arg(long, value_name = "GOAL")]
-    pub threshold: Option<ThresholdGoal>,
     /// Append a constant feature of this value to every row, whose weight is regularised unless --intercept is free
     #[arg(long)]
     pub bias: Option<f32>,
@@ -135,171 +118,63 @@ pub struct LinearArguments {
     /// LIBLINEAR: --bias 1) or none (default: free)
     #[arg(long)]
     pub intercept: Option<Intercept>,
-    /// Scale features before training; the model contains the scale: standard (zero mean and unit deviation; unit
-    /// deviation only for sparse rows or without an intercept; not the features of categories), max-abs (within -1
-    /// and 1), none, or auto: standard for files with names of columns, none for others (default: auto)
-    #[arg(long)]
-    pub scale: Option<Scaling>,
-    /// Solver: newton, coordinate-descent, or auto: the one expected to be faster (for up to 16 MB of rows in
-    /// memory, certificates decide during training); l-bfgs for loss multinomial of more than two classes
-    #[arg(long)]
-    pub solver: Option<Solver>,
-    #[arg(long, help = order_help())]
-    pub order: Option<Order>,
-    /// Removed: now part of --order
-    #[arg(long, hide = true)]
-    pub permute_blocks: bool,
-    /// Removed: now part of --order
-    #[arg(long, hide = true)]
-    pub unit_bytes: Option<String>,
-    /// Number of blocks in an epoch (default: blocks as large as memory allows)
-    #[arg(long)]
-    pub blocks: Option<u64>,
-    /// How records are read: auto, direct, window[:GAP_BYTES] or scatter
-    #[arg(long)]
-    pub access: Option<Access>,
     /// Memory for look-ahead, blocks and rows kept between them: 64MiB, 1.5GB, or a share of the bytes of the files
     /// (1/8) (default: 1GiB, or a quarter of what the machine or container has, if that is less)
     #[arg(long)]
     pub memory: Option<Memory>,
-    /// Passes over a block in memory: a number, or until:EPSILON[:MOST]
-    #[arg(long)]
-    pub inner_passes: Option<InnerPasses>,
-    /// Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of
-    /// Newton's method; 300 passes of L-BFGS)
-    #[arg(long)]
-    pub epochs: Option<u64>,
-    /// Random seed
-    #[arg(long)]
-    pub seed: Option<u64>,
-    /// Skip rows that are settled at a bound, for 1, 2, 4, then 8 epochs
-    #[arg(long)]
-    pub skip: bool,
-    /// Share of the memory that keeps undecided rows between blocks, quantised to one byte a value, for dense
-    /// rows of 128 features or more (default: the share that saves most passes in full order; 0 for none)
-    #[arg(long)]
-    pub cache_fraction: Option<f64>,
-    /// Stop at this relative difference to the optimum, certified by the duality gap; a run that ends above it has exit
-    /// code 3. auto: go on while that costs little, and end above 1e-3 with exit code 3; none: end after --epochs,
-    /// wherever that is (default: auto; none with --epochs, --blocks or --inner-passes)
-    #[arg(long)]
-    pub target: Option<Target>,
-    /// Optimum for relative differences: auto (solve for it first), unknown, or a number
-    #[arg(long)]
-    pub optimum: Option<Optimum>,
-    /// Ranks that train together as threads of this process, each with --memory of its own (default: 1, or
-    /// what mpirun started, in a build with MPI)
-    #[arg(long)]
-    pub ranks: Option<usize>,
-    /// Loading threads of each rank
-    #[arg(long)]
-    pub threads: Option<usize>,
-    /// What to do with records that cannot be read: fail, skip or skip:LIMIT
-    #[arg(long)]
-    pub on_bad_record: Option<OnBadRecord>,
-    /// Folder for shuffled scratch files
-    #[arg(long)]
-    pub scratch: Option<PathBuf>,
-    /// Seconds between checkpoints within an epoch; each epoch ends with one as well
-    #[arg(long)]
-    pub checkpoint_every: Option<f64>,
-    /// Run folder (default: runs/NAME-OF-DATA)
-    #[arg(long)]
-    pub out: Option<PathBuf>,
-    /// Resume from the run folder's last checkpoint
-    #[arg(long)]
-    pub resume: bool,
-    /// Replace what is in the run folder
-    #[arg(long, conflicts_with = "resume")]
-    pub overwrite: bool,
-    /// Print the results as one JSON object on standard output
-    #[arg(long)]
-    pub json: bool,
 }
 
 impl LinearArguments {
-    /// Writes the flags that were given over a configuration.
+    /// Writes the flags that were given over a configuration, and returns those of the run.
     ///
-    /// Errors: a flag that has become a part of another one.
-    pub fn apply(&mut self, config: &mut LinearConfig) -> anyhow::Result<()> {
+    /// Errors: flags that contradict each other.
+    pub fn apply(self, config: &mut LinearConfig) -> anyhow::Result<RunArguments> {
         if !self.data.is_empty() {
-            config.data.paths = std::mem::take(&mut self.data);
+            config.data.paths = self.data;
         }
-        std::mem::take(&mut self.format).apply(&mut config.data);
-        if !self.test.is_empty() {
-            config.test = std::mem::take(&mut self.test);
-        }
-        set(&mut config.loss, self.loss);
-        if let Some(epsilon) = self.epsilon {
+        self.format.apply(&mut config.data);
+        self.given.apply(config);
+        let more = self.more;
+        if let Some(epsilon) = more.epsilon {
             let loss = config.loss.with_epsilon(epsilon);
             config.loss = loss.map_err(anyhow::Error::msg)?;
         }
-        set(&mut config.penalty, self.penalty);
-        set_option(&mut config.warm_start, self.warm_start.take());
-        match self.cost.take().map(|costs| costs.0) {
+        match more.cost.map(|costs| costs.0) {
             None => {}
             Some(costs) if costs.len() == 1 => (config.cost, config.costs) = (costs[0], Vec::new()),
             Some(costs) => config.costs = costs,
         }
-        set_option(&mut config.folds, self.folds);
-        if !self.class_weight.is_empty() {
-            config.balanced = self.class_weight.contains(&ClassWeight::Balanced);
-            let factors = std::mem::take(&mut self.class_weight).into_iter();
+        if !more.class_weight.is_empty() {
+            config.balanced = more.class_weight.contains(&ClassWeight::Balanced);
+            let factors = more.class_weight.into_iter();
             let factors = factors.filter_map(|weight| match weight {
                 ClassWeight::Balanced => None,
                 ClassWeight::Factor(label, factor) => Some((label, factor)),
             });
             config.class_weights = factors.collect();
         }
-        set_option(&mut config.sample_weights, self.sample_weights.take());
-        set_option(&mut config.threshold, self.threshold);
-        if let Some(bias) = self.bias {
+        if let Some(bias) = more.bias {
             (config.bias, config.free_bias) = (Some(bias), false);
         }
-        if let Some(intercept) = self.intercept {
+        if let Some(intercept) = more.intercept {
             anyhow::ensure!(
-                intercept != Intercept::None || self.bias.is_none(),
+                intercept != Intercept::None || more.bias.is_none(),
                 "--intercept none and --bias contradict each other; give one of them"
             );
             config.free_bias = intercept == Intercept::Free;
             config.bias = match intercept {
                 Intercept::None => None,
-                _ => config.bias.or(Some(1.0)),
+                Intercept::Free | Intercept::Regularised => config.bias.or(Some(1.0)),
             };
         }
-        set(&mut config.scale, self.scale);
-        set(&mut config.order, self.order);
-        anyhow::ensure!(
-            !self.permute_blocks,
-            "--permute-blocks is part of the order; give --order block:BLOCKS:permute"
-        );
-        anyhow::ensure!(
-            self.unit_bytes.is_none(),
-            "--unit-bytes is part of the order; give --order page:BYTES or opportunistic:LOADS:BYTES"
-        );
-        set_option(&mut config.blocks, self.blocks);
-        set(&mut config.solver, self.solver);
-        set(&mut config.access, self.access);
-        set(&mut config.inner_passes, self.inner_passes);
-        set(&mut config.epochs, self.epochs);
-        set(&mut config.seed, self.seed);
-        config.skip |= self.skip;
-        set_option(&mut config.cache_fraction, self.cache_fraction);
-        set(&mut config.target, self.target);
-        set(&mut config.optimum, self.optimum);
-        set(&mut config.threads, self.threads);
-        set(&mut config.on_bad_record, self.on_bad_record);
-        set_option(&mut config.scratch_dir, self.scratch.take());
-        set(&mut config.checkpoint_every_s, self.checkpoint_every);
-        match self.memory {
+        match more.memory {
             Some(Memory::Bytes(bytes)) => {
-                config.memory_bytes = bytes;
-                config.memory_share = None;
+                (config.memory_bytes, config.memory_share) = (bytes, None);
             }
             Some(Memory::Share(share)) => config.memory_share = Some(share),
             None => {}
         }
-        Ok(())
+        Ok(self.run)
     }
 }
 

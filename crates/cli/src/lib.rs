@@ -25,6 +25,7 @@ pub mod bytes;
 mod commands;
 mod data_arguments;
 pub mod flags;
+mod given;
 mod glyph_arguments;
 mod linear_values;
 mod logging;
@@ -34,6 +35,7 @@ mod net_arguments;
 pub mod output;
 mod peer_arguments;
 mod ranks;
+mod run_arguments;
 mod stage_arguments;
 
 use std::ffi::OsString;

@@ -60,7 +60,11 @@ pub fn with_console<T, E: Into<Failure>>(
 
 /// A size that must be a number of bytes: there is no data to take a share of.
 pub fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
-    memory.bytes(flag).map_err(usage)
+    memory.bytes().ok_or_else(|| {
+        usage(anyhow::anyhow!(
+            "{flag} takes a size such as 256MiB, not a share"
+        ))
+    })
 }
 
 /// Prints figures as one JSON object on standard output.

@@ -52,7 +52,10 @@ impl PeerArguments {
             "--unit-bytes",
             "with --mode ordered".to_string(),
         )])?;
-        let unit_bytes = self.unit_bytes.map(|bytes| bytes.bytes("--unit-bytes"));
+        let unit_bytes = self.unit_bytes.map(|bytes| {
+            let what = "--unit-bytes takes a size such as 256MiB, not a share";
+            bytes.bytes().ok_or_else(|| anyhow::anyhow!(what))
+        });
         Ok(Some(PeerConfig {
             memory_bytes,
             memory_share,

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_feed::as_text;
+use pelton_feed::settings::{bytes, list, on, path, some, value};
+use pelton_feed::{as_text, settings};
 use pelton_format::{
     ClassName, Decimal, FeatureType, FileClasses, Header, Missing, NamedKind, RowLayout,
 };
@@ -12,117 +13,82 @@ use serde::{Deserialize, Serialize};
 use crate::class_setting::ClassSetting;
 use crate::names;
 
-/// The location of data and how it is read as rows with labels.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct DataConfig {
-    /// Files of the data set in order, as [`path_text`](pelton_storage::path_text()) has them, or one
-    /// `demo:NAME[:ROWS][:test]`.
-    pub paths: Vec<String>,
-    /// A text whose line N belongs to line N of the text in `paths`.
-    #[serde(with = "path_text")]
-    pub pair: Option<PathBuf>,
-    /// Format of every file, such as csv or tar; by name and content where absent.
-    pub format: Option<String>,
-    /// Whether feature indices in LIBSVM text start at 0.
-    pub zero_based: bool,
-    /// Whether the first line of CSV and TSV names the columns: auto, yes or no.
-    pub header: Header,
-    /// What separates the fraction of numbers in CSV and TSV: auto, point or comma.
-    pub decimal: Decimal,
-    /// Label column of CSV, TSV and npy: `first`, `last`, a position from 1, or a name; of tar samples `json:KEY`.
-    pub label: String,
-    /// Table of the classes of a folder's images, which `label` is a column of.
-    #[serde(with = "path_text")]
-    pub label_file: Option<PathBuf>,
-    /// Column of that table that names the image: `first`, `last`, a position from 1, or a name.
-    pub file_column: String,
-    /// Classes of image files that are named one by one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub file_classes: Option<FileClasses>,
-    /// Label to train as +1 against all others.
-    pub positive: Option<ClassName>,
-    /// The classes in the order of their numbers; those of the data where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub classes: Option<ClassSetting>,
-    /// Replacement for missing values of CSV, TSV, JSON Lines, Parquet and Arrow: zero, mean or flag; by
-    /// default such records are bad.
-    pub missing: Option<Missing>,
-    /// What columns of tables hold, for linear models; found by a pass over the data for the others.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub columns: Vec<NamedKind>,
-    /// Whether columns that are not numbers become features.
-    #[serde(skip)]
-    pub codes_columns: bool,
-    /// Type of the features of CSV, TSV and `.npy` in batches: f32, f64, or checked: f32, where a whole number
-    /// that it would round makes a bad record.
-    #[serde(skip_serializing)]
-    pub dtype: FeatureType,
-    /// How files are opened.
-    #[serde(with = "as_text")]
-    pub io: IoMode,
-    /// Folder for indexes of read-only folders, decompressed text and demo data.
-    #[serde(with = "path_text")]
-    pub cache_dir: Option<PathBuf>,
-    /// Bytes of what was read from servers that the cache folder may hold; nothing is kept where absent.
-    pub remote_cache_bytes: Option<u64>,
-    /// Device model that limits the speed of reads: hdd, ssd or optane.
-    pub device_model: Option<String>,
-    /// Whether paths are counts of records that a program makes.
-    #[serde(skip)]
-    pub of_items: bool,
-    /// Whether to accept rows of bytes, for jobs that only read data.
-    #[serde(skip)]
-    pub bytes_too: bool,
-    /// Whether rows of `.npy` are always arrays, without a label column.
-    #[serde(skip_serializing)]
-    pub whole_arrays: bool,
-    /// Whether sparse rows become dense, as jobs that compute with them want it.
-    #[serde(skip)]
-    pub rows: RowLayout,
-    /// Whether labels are real targets, not classes.
-    #[serde(skip)]
-    pub targets: bool,
-    /// Whether classes without names are ordered by number, as in nets.
-    #[serde(skip)]
-    pub by_number: bool,
-    /// Whether damage found at opening is left to the reader's policy for bad records.
-    #[serde(skip)]
-    pub tolerant: bool,
+settings! {
+    /// The location of data and how it is read as rows with labels.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct DataConfig: "Data" {
+        paths: Vec<String> = Vec::new(),
+            "Files of the data set in order, as [`path_text`](pelton_storage::path_text()) has them, or one `demo:NAME[:ROWS][:test]`.";
+        #[serde(with = "path_text")]
+        pair: Option<PathBuf> = None, "A text whose line N belongs to line N of the text in `paths`.";
+        format: Option<String> = None, flag(One, some),
+            "Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (one record a line), tokens:LENGTH (runs of LENGTH words of a text), bytes:LENGTH (runs of LENGTH bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl (jsonl:KEY,… for some keys), npz (npz:ARRAY,… for some arrays), tfrecord, array_record (tfrecord:bytes and array_record:bytes for undecoded records), mds, litdata, parquet, arrow (parquet:COLUMN,… for some columns), idx, cifar10, cifar100, tar or folder (default: by name and content)";
+        zero_based: bool = false, flag(Switch, on), "Feature indices of LIBSVM text start at 0";
+        header: Header = Header::Auto, flag(One, value),
+            "Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, which looks at the line and refuses an ambiguous one)";
+        decimal: Decimal = Decimal::Auto, flag(One, value),
+            "What separates the fraction of numbers in CSV and TSV: auto, point or comma (default: auto, which takes commas where semicolons separate cells and numbers have commas)";
+        label: String = "last".to_string(), flag(One, value),
+            "Label column of CSV, TSV, npy and `label_file`: first, last, a position from 1, or a name; the field to use as label in records with several fields (default: label); for tar samples json:KEY, an integer or string in their .json members (dots between nested keys)";
+        #[serde(with = "path_text")]
+        label_file: Option<PathBuf> = None, flag(One, path),
+            "Table (CSV, TSV) of the classes of a folder's images; the first line names its columns";
+        file_column: String = "first".to_string(), flag(One, value),
+            "Column of `label_file` that names the image: first, last, a position from 1, or a name";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        file_classes: Option<FileClasses> = None, "Classes of image files that are named one by one.";
+        positive: Option<ClassName> = None, flag(One, some),
+            "Label to train as +1 against all others: a number, or a name where classes have names";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        classes: Option<ClassSetting> = None, flag(One, some),
+            "Classes in the order of their indices, separated by commas or in a file with one a line (default: those of the data); records of other classes are bad records";
+        missing: Option<Missing> = None, flag(One, some),
+            "Fill missing cells of CSV and TSV (empty, NA, NaN, null, ?), and null and NaN in JSON Lines, Parquet and Arrow: zero, mean (features only: the column's mean in the training data) or flag (linear models: the mean, and a feature that is 1 where a value is missing), or error: such records are bad (default: flag for the tables that a linear model is trained on, else error)";
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        columns: Vec<NamedKind> = Vec::new(), flag(Each, list, as "column", of "NAME=KIND"),
+            "What a column of a table is for a linear model, as in age=number, where it is not what it seems: number, category (a feature a value), hash:BITS (values by their hash), text (words and pairs of words by their hash), date, log1p (ln(1+x)), bins:N (a feature an interval), offset or exposure (added with weight 1, as it is or as its logarithm), ignore, label or weight; a:b=cross:BITS hashes several together; columns without names by position, and a * at the end stands for any rest of a name (repeatable; the last one that fits a column counts)";
+        #[serde(skip)]
+        codes_columns: bool = false, "Whether columns that are not numbers become features.";
+        #[serde(skip_serializing)]
+        dtype: FeatureType = FeatureType::Checked, flag(One, value),
+            "Type of the features of CSV, TSV and npy where records are not rows for a linear model: f32, f64, or checked (default: f32, but a record whose whole numbers f32 would round is bad)";
+        #[serde(with = "as_text")]
+        io: IoMode = IoMode(LocalMode::Auto), flag(One, value), "How files are opened: auto, direct, buffered or pread";
+        #[serde(with = "path_text")]
+        cache_dir: Option<PathBuf> = None, flag(One, path), "Folder for indexes, decompressed text and demo data";
+        remote_cache_bytes: Option<u64> = None, flag(One, bytes_or_none, as "remote_cache", of "SIZE"),
+            "Keep data read from servers (s3://, gs://, az://, https://) in the cache folder, up to this size, such as 50GB (default: 0, keep nothing); the least recently used data is removed first";
+        device_model: Option<String> = None, flag(One, device_or_none),
+            "Slow reads down to the speed of a device: hdd, ssd, optane, pfs (a node's share of a parallel file system) or none; each rank has its own device";
+        #[serde(skip)]
+        of_items: bool = false, "Whether paths are counts of records that a program makes.";
+        #[serde(skip)]
+        bytes_too: bool = false, "Whether to accept rows of bytes, for jobs that only read data.";
+        #[serde(skip_serializing)]
+        whole_arrays: bool = false, "Whether rows of `.npy` are always arrays, without a label column.";
+        #[serde(skip)]
+        rows: RowLayout = RowLayout::Stored, "Whether sparse rows become dense, as jobs that compute with them want it.";
+        #[serde(skip)]
+        targets: bool = false, "Whether labels are real targets, not classes.";
+        #[serde(skip)]
+        by_number: bool = false, "Whether classes without names are ordered by number, as in nets.";
+        #[serde(skip)]
+        tolerant: bool = false, "Whether damage found at opening is left to the reader's policy for bad records.";
+    }
 }
 
-impl Default for DataConfig {
-    fn default() -> DataConfig {
-        DataConfig {
-            paths: Vec::new(),
-            pair: None,
-            format: None,
-            zero_based: false,
-            header: Header::Auto,
-            decimal: Decimal::Auto,
-            label: "last".to_string(),
-            label_file: None,
-            file_column: "first".to_string(),
-            file_classes: None,
-            positive: None,
-            classes: None,
-            missing: None,
-            columns: Vec::new(),
-            codes_columns: false,
-            dtype: FeatureType::Checked,
-            io: IoMode(LocalMode::Auto),
-            cache_dir: None,
-            remote_cache_bytes: None,
-            device_model: None,
-            of_items: false,
-            bytes_too: false,
-            whole_arrays: false,
-            rows: RowLayout::Stored,
-            targets: false,
-            by_number: false,
-            tolerant: false,
-        }
-    }
+fn bytes_or_none(field: &mut Option<u64>, texts: &[String]) -> Result<(), String> {
+    let mut size = 0;
+    bytes(&mut size, texts)?;
+    *field = Some(size).filter(|size| *size > 0);
+    Ok(())
+}
+
+fn device_or_none(field: &mut Option<String>, texts: &[String]) -> Result<(), String> {
+    some(field, texts)?;
+    field.take_if(|device| device == "none");
+    Ok(())
 }
 
 impl DataConfig {

@@ -16,7 +16,7 @@ use crate::collation::Collation;
 use crate::field_setting::{FieldKind, FieldSetting};
 use crate::options::{AutoEcho, BadExamples, EchoPoint};
 use crate::settings;
-use crate::settings::{list, path, some, some_list, value, on};
+use crate::settings::{list, on, path, some, some_list, value};
 use crate::stages::{DecodeImages, Exif};
 
 settings! {
@@ -28,7 +28,7 @@ settings! {
         decode: DecodeSetting = DecodeSetting::None, flag(One, value, help DecodeSetting::HELP), "How records become samples";
         #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
         vocabulary: Option<PathBuf> = None, flag(One, path, of "FILE", needs "decode"),
-            "Vocabulary for decode words, as written by `pelton vocabulary` (default: the words of the data, counted once and kept in the cache folder)";
+            "Vocabulary for `decode` words, as written by `pelton vocabulary` (default: the words of the data, counted once and kept in the cache folder)";
         #[serde(with = "as_text")]
         exif: Exif = Exif::Ignore, flag(One, value, help PipelineConfig::EXIF_HELP), "How to treat the orientations of pictures";
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ settings! {
         sample: Option<SampleSetting> = None, flag(One, some, of "WHICH", help SampleSetting::HELP), "The records of an epoch, if not each of them once";
         #[serde(skip_serializing_if = "Option::is_none")]
         epoch_examples: Option<u64> = None, flag(One, some, of "N"),
-            "Examples of an epoch of mix, or of sample balanced or weights (default: as many as there are records)";
+            "Examples of an epoch of `mix`, or of `sample` balanced or weights (default: as many as there are records)";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
         keep_lengths: Option<LengthRange> = None, flag(One, some, of "FROM..TO", help LengthRange::HELP), "Lengths of records that are kept, in tokens if text is decoded, otherwise in bytes";
         keep_classes: Vec<ClassName> = Vec::new(), flag(Commas, list, of "CLASS"),

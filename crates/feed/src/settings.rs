@@ -91,11 +91,11 @@ pub fn on(field: &mut bool, _: &[String]) -> Result<(), String> {
 }
 
 /// Sets all values of a list.
-pub fn list<T: FromStr<Err: Display>>(
-    field: &mut Vec<T>,
-    texts: &[String],
-) -> Result<(), String> {
-    *field = texts.iter().map(|text| parsed(text)).collect::<Result<_, _>>()?;
+pub fn list<T: FromStr<Err: Display>>(field: &mut Vec<T>, texts: &[String]) -> Result<(), String> {
+    *field = texts
+        .iter()
+        .map(|text| parsed(text))
+        .collect::<Result<_, _>>()?;
     Ok(())
 }
 
@@ -180,10 +180,22 @@ mod tests {
     fn entries_become_fields_defaults_and_settings() {
         let mut config = Example::default();
         assert_eq!((config.memory, config.inner), (7, 5));
-        let names: Vec<&str> = Example::SETTINGS.iter().map(|setting| setting.name).collect();
+        let names: Vec<&str> = Example::SETTINGS
+            .iter()
+            .map(|setting| setting.name)
+            .collect();
         assert_eq!(names, ["rate", "with_names", "quiet", "memory"]);
-        let texts = |texts: &[&str]| texts.iter().map(|text| text.to_string()).collect::<Vec<_>>();
-        for (setting, given) in Example::SETTINGS.iter().zip([&["0.5"][..], &["a", "b"], &[], &["1KiB"]]) {
+        let texts = |texts: &[&str]| {
+            texts
+                .iter()
+                .map(|text| text.to_string())
+                .collect::<Vec<_>>()
+        };
+        for (setting, given) in
+            Example::SETTINGS
+                .iter()
+                .zip([&["0.5"][..], &["a", "b"], &[], &["1KiB"]])
+        {
             (setting.set)(&mut config, &texts(given)).unwrap();
         }
         let expected = Example {
@@ -195,7 +207,10 @@ mod tests {
         };
         assert_eq!(config, expected);
         assert_eq!((Example::SETTINGS[2].help)(), "Quiet: 3");
-        assert_eq!((Example::SETTINGS[0].value, Example::SETTINGS[1].needs), ("NUMBER", "rate"));
+        assert_eq!(
+            (Example::SETTINGS[0].value, Example::SETTINGS[1].needs),
+            ("NUMBER", "rate")
+        );
         let wrong = (Example::SETTINGS[0].set)(&mut config, &texts(&["x"]));
         assert_eq!(wrong.unwrap_err(), "invalid float literal");
     }

@@ -38,13 +38,13 @@ mod memory;
 mod open_files;
 mod page_cache;
 pub mod path_text;
-mod size;
 mod pread;
 mod read_ahead;
 mod resident;
 #[cfg(target_os = "linux")]
 mod ring;
 mod scratch;
+mod size;
 mod spare_memory;
 mod threads;
 mod whole_file;
@@ -82,7 +82,6 @@ pub use open_files::{allow_open_files, open_file, open_with, read_file, read_tex
 pub use output::{Output, check_output, output_file, refuse_address};
 pub use page_cache::cached_fraction;
 pub use path_text::{path_of_text, path_text};
-pub use size::{Memory, size};
 pub use probe::{
     DeviceProbe, PROBE_BLOCKS, PROBE_DEPTHS, ProbeOptions, ProbePattern, ProbePoint, QuickProbe,
     probe_dir, quick_probe,
@@ -92,6 +91,7 @@ pub use read_ahead::ReadAhead;
 pub use resident::Resident;
 pub use scratch::ScratchFile;
 pub use scratch_queue::ScratchQueue;
+pub use size::{Memory, size};
 pub use spare_memory::{memory_budget, memory_limit, spare_memory};
 pub use threads::{in_parallel, on_threads, spawn, thread_pool};
 pub use throttled::{ModelledDevice, ThrottleMode, Throttled};

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use pelton_comm::Comm;
 use pelton_data::{as_text, check_positive, check_range, check_share};
+use pelton_feed::settings;
+use pelton_feed::settings::{some, value};
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits, Precision};
@@ -45,53 +47,30 @@ impl fmt::Display for Begin {
     }
 }
 
-/// A head over very many classes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct HeadConfig {
-    /// How the classes of a step are chosen.
-    #[serde(with = "as_text")]
-    pub kind: HeadKind,
-    /// What the rows begin with.
-    #[serde(with = "as_text")]
-    pub begin: Begin,
-    /// Whether the mean of the features is taken off them.
-    pub centre: bool,
-    /// Whether drawn classes stand for all that were not taken for themselves.
-    pub correct: bool,
-    /// Steps after which graph or trees are made again within an epoch too; never where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rebuild: Option<u64>,
-    /// Features that the net makes.
-    pub embedding: usize,
-    /// How features and classes are compared.
-    #[serde(with = "as_text")]
-    pub logits: Logits,
-    /// Learning rate of the head as a multiple of that of the net.
-    pub rate: f32,
-    /// Micro-batches that a rank's part of a batch is cut into.
-    pub micro_batches: usize,
-    /// Whether their work and their communication overlap.
-    pub overlap: bool,
-    /// Part of the gradients of the net's large parameters that travels between ranks; 1 for all.
-    pub density: f64,
-}
-
-impl Default for HeadConfig {
-    fn default() -> HeadConfig {
-        HeadConfig {
-            kind: HeadKind::Full,
-            begin: Begin::Means,
-            centre: true,
-            correct: true,
-            rebuild: None,
-            embedding: 128,
-            logits: Logits::default(),
-            rate: 1.0,
-            micro_batches: 1,
-            overlap: true,
-            density: 1.0,
-        }
+settings! {
+    /// A head over very many classes.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct HeadConfig: "Head" {
+        #[serde(with = "as_text")]
+        kind: HeadKind = HeadKind::Full, flag(One, value, as "head", help HeadKind::HELP), "How the classes of a step are chosen.";
+        #[serde(with = "as_text")]
+        begin: Begin = Begin::Means, flag(One, value),
+            "Initial class vectors: means (the mean features of a few examples of each class) or random (default: means)";
+        centre: bool = true, flag(Bool, value), "Subtract the mean from the features: true or false (default: true)";
+        correct: bool = true, flag(Bool, value),
+            "Weight random classes so that they represent all that do not take part: true or false (default: true)";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rebuild: Option<u64> = None, flag(One, some, of "STEPS"),
+            "Make the graph of knn, or the trees of selective, again after so many steps too, not only in each epoch";
+        embedding: usize = 128, flag(One, value), "Number of features that the net computes for an example";
+        #[serde(with = "as_text")]
+        logits: Logits = Logits::default(), flag(One, value, help Logits::HELP), "How features and classes are compared.";
+        rate: f32 = 1.0, flag(One, value, as "head_rate"), "Learning rate of the head as a multiple of that of the net";
+        micro_batches: usize = 1, flag(One, value), "Number of micro-batches in a rank's part of a batch";
+        overlap: bool = true, flag(Bool, value), "Compute one micro-batch while others are communicated: true or false";
+        density: f64 = 1.0, flag(One, value, of "PART"),
+            "Share of the gradients of the net's large parameters that ranks exchange, the largest ones; 0.25, 0.0625 … in the first epochs (default: 1, all)";
     }
 }
 

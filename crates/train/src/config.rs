@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_data::{DataConfig, as_text};
+use pelton_feed::settings;
+use pelton_feed::settings::{list, on, path, some, value};
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_format::{ClassName, Missing};
 use pelton_linear::{InnerPasses, Loss, Penalty, Scaling, ThresholdGoal};
@@ -216,100 +218,82 @@ impl std::str::FromStr for Solver {
     }
 }
 
-/// The configuration of `pelton train linear`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LinearConfig {
-    /// Training data.
-    pub data: DataConfig,
-    /// Test data, read as the training data is; empty for none.
-    pub test: Vec<String>,
-    /// The loss of a row.
-    #[serde(with = "as_text")]
-    pub loss: Loss,
-    /// Whether the loss becomes squared where labels are numbers rather than classes.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub guesses_loss: bool,
-    /// The penalty on the weights: l2, l1, elastic-net:SHARE or none.
-    #[serde(with = "as_text", skip_serializing_if = "is_usual")]
-    pub penalty: Penalty,
-    /// Run folder or model file whose weights training begins from.
-    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
-    pub warm_start: Option<PathBuf>,
-    /// The same in memory; wins over the file.
-    #[serde(skip)]
-    pub given_start: Option<Arc<Start>>,
-    /// Cost C of a unit of loss; where there are `costs`, the best of them once that is known.
-    pub cost: f64,
-    /// Costs from which cross-validation chooses.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub costs: Vec<f64>,
-    /// Parts of the records, each of which is predicted by models of the others, for every cost.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub folds: Option<u32>,
-    /// Factors on the cost by label.
-    pub class_weights: Vec<(ClassName, f64)>,
-    /// Whether the cost of a class is also divided by its share of the records, so that all classes count alike.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub balanced: bool,
-    /// File of factors on the cost by record: an npy array, or a text with one a line.
-    #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
-    pub sample_weights: Option<PathBuf>,
-    /// The same in memory; wins over the file.
-    #[serde(skip)]
-    pub given_weights: Option<Arc<[f32]>>,
-    /// What the threshold between two classes is chosen for on the test data; the sign decides where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub threshold: Option<ThresholdGoal>,
-    /// Value of a constant feature appended to every row.
-    pub bias: Option<f32>,
-    /// Whether its weight is not regularised; without a value it is then 1.
-    pub free_bias: bool,
-    /// How the problem is solved.
-    #[serde(with = "as_text")]
-    pub solver: Solver,
-    /// How features are scaled before training: none, standard or max-abs.
-    #[serde(with = "as_text")]
-    pub scale: Scaling,
-    /// Order in which an epoch visits the examples.
-    #[serde(with = "as_text")]
-    pub order: Order,
-    /// Blocks an epoch is cut into; by memory where absent.
-    pub blocks: Option<u64>,
-    /// How records are brought into memory.
-    #[serde(with = "as_text")]
-    pub access: Access,
-    /// Bytes for look-ahead, blocks and rows kept between them together.
-    pub memory_bytes: u64,
-    /// The same as a share of the bytes of all records in their files; wins over `memory_bytes` where present.
-    pub memory_share: Option<f64>,
-    /// Passes over a block while it is in memory.
-    #[serde(with = "as_text")]
-    pub inner_passes: InnerPasses,
-    /// Most epochs.
-    pub epochs: u64,
-    /// Random seed.
-    pub seed: u64,
-    /// Whether rows settled at a bound are skipped for some epochs.
-    pub skip: bool,
-    /// Share of the memory that keeps undecided long dense rows between blocks; by default, without `skip`,
-    /// what saves most passes in full order.
-    pub cache_fraction: Option<f64>,
-    /// How near the optimum the model must be: auto, none or a relative difference.
-    pub target: Target,
-    /// What relative differences refer to.
-    #[serde(with = "as_text")]
-    pub optimum: Optimum,
-    /// Loading threads.
-    pub threads: usize,
-    /// What to do with records that cannot be decoded.
-    #[serde(with = "as_text")]
-    pub on_bad_record: OnBadRecord,
-    /// Folder for shuffled scratch files; next to the run folder where absent.
-    #[serde(with = "path_text")]
-    pub scratch_dir: Option<PathBuf>,
-    /// Seconds between checkpoints within an epoch; each epoch ends with one as well.
-    pub checkpoint_every_s: f64,
+settings! {
+    /// The configuration of `pelton train linear`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct LinearConfig: "Model and training" {
+        data: DataConfig = DataConfig::default(), "Training data.";
+        #[serde(with = "as_text")]
+        loss: Loss = Loss::Hinge, flag(One, value, help Loss::help() + " (default: logistic, or multinomial for more than two classes; squared where labels are numbers rather than classes)"),
+            "The loss of a row.";
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        guesses_loss: bool = false, "Whether the loss becomes squared if labels are numbers rather than classes.";
+        #[serde(with = "as_text", skip_serializing_if = "is_usual")]
+        penalty: Penalty = Penalty::L2, flag(One, value),
+            "Penalty on the weights: l2, l1, elastic-net:SHARE with this share of l1, or none (default: l2). l1 leaves most weights 0; none gives standard errors, p values and intervals of the coefficients";
+        cost: f64 = 1.0, "Cost C of a unit of loss; if there are `costs`, the best of them once that is known.";
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        costs: Vec<f64> = Vec::new(), "Costs from which cross-validation chooses.";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        folds: Option<u32> = None, flag(One, some),
+            "Cross-validation, 2 to 50: models of all costs and of all records but one of this many parts are trained side by side, and the cost that predicts the left-out parts best is trained on all records";
+        class_weights: Vec<(ClassName, f64)> = Vec::new(), "Factors on the cost by label.";
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        balanced: bool = false, "Whether the cost of a class is also divided by its share of the records, so that all classes count alike.";
+        #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
+        sample_weights: Option<PathBuf> = None, flag(One, path, of "FILE"),
+            "Factors on the cost of the records: an npy file, or a text with one a line";
+        #[serde(skip)]
+        given_weights: Option<Arc<[f32]>> = None, "The same in memory; wins over the file.";
+        bias: Option<f32> = None, "Value of a constant feature appended to every row.";
+        free_bias: bool = false, "Whether its weight is not regularised; without a value it is then 1.";
+        #[serde(with = "as_text")]
+        scale: Scaling = Scaling::None, flag(One, value),
+            "Scale features before training; the model contains the scale: standard (zero mean and unit deviation; unit deviation only for sparse rows or without an intercept; not the features of categories), max-abs (within -1 and 1), none, or auto: standard for files with names of columns, none for others (default: auto)";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        threshold: Option<ThresholdGoal> = None, flag(One, some, of "GOAL"),
+            "Choose the threshold between two classes on the test data, for eval and predict to use: f1 (the largest F1 of the positive class: the greater label, or later name), balanced (the largest mean recall), precision:SHARE (the largest recall with at least this precision) or recall:SHARE (the largest precision with at least this recall)";
+        #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
+        warm_start: Option<PathBuf> = None, flag(One, path, of "MODEL"),
+            "Begin from the weights of this run folder or model file: features by name, classes by label";
+        #[serde(skip)]
+        given_start: Option<Arc<Start>> = None, "The same in memory; wins over the file.";
+        #[serde(with = "as_text")]
+        solver: Solver = Solver::Auto, flag(One, value),
+            "Solver: newton, coordinate-descent, or auto: the one expected to be faster (for up to 16 MB of rows in memory, certificates decide during training); l-bfgs for loss multinomial of more than two classes";
+        target: Target = Target::Auto, flag(One, value),
+            "Stop at this relative difference to the optimum, certified by the duality gap; a run that ends above it has exit code 3. auto: go on while that costs little, and end above 1e-3 with exit code 3; none: end after `epochs`, wherever that is (default: auto; none with `epochs`, `blocks` or `inner_passes`)";
+        epochs: u64 = 30, flag(One, value),
+            "Maximum number of epochs (default: 30; with rows in memory, 1000 visits of each row or 300 passes of Newton's method; 300 passes of L-BFGS)";
+        #[serde(with = "as_text")]
+        optimum: Optimum = Optimum::Unknown, flag(One, value),
+            "Optimum for relative differences: auto (solve for it first), unknown, or a number";
+        test: Vec<String> = Vec::new(), flag(Each, list), "Test data";
+        seed: u64 = 0, flag(One, value), "Random seed";
+        #[serde(with = "as_text")]
+        order: Order = Order::Full, flag(One, value, help format!("Order: {}", Order::forms())), "Order in which an epoch visits the examples.";
+        blocks: Option<u64> = None, flag(One, some), "Number of blocks in an epoch (default: blocks as large as memory allows)";
+        #[serde(with = "as_text")]
+        access: Access = Access::Auto, flag(One, value), "How records are read: auto, direct, window[:GAP_BYTES] or scatter";
+        memory_bytes: u64 = memory_budget(LinearConfig::USUAL_MEMORY, 1),
+            "Bytes for look-ahead, blocks and rows kept between them together.";
+        memory_share: Option<f64> = None, "The same as a share of the bytes of all records in their files; wins over `memory_bytes`.";
+        #[serde(with = "as_text")]
+        inner_passes: InnerPasses = InnerPasses::Until { epsilon: 0.1, at_most: 200 }, flag(One, value),
+            "Passes over a block in memory: a number, or until:EPSILON[:MOST]";
+        skip: bool = false, flag(Switch, on), "Skip rows that are settled at a bound, for 1, 2, 4, then 8 epochs";
+        cache_fraction: Option<f64> = None, flag(One, some),
+            "Share of the memory that keeps undecided rows between blocks, quantised to one byte a value, for dense rows of 128 features or more (default: the share that saves most passes in full order; 0 for none)";
+        threads: usize = 3, flag(One, value), "Loading threads of each rank";
+        #[serde(with = "as_text")]
+        on_bad_record: OnBadRecord = OnBadRecord::Fail, flag(One, value),
+            "What to do with records that cannot be read: fail, skip or skip:LIMIT";
+        #[serde(with = "path_text")]
+        scratch_dir: Option<PathBuf> = None, flag(One, path, as "scratch"), "Folder for shuffled scratch files";
+        checkpoint_every_s: f64 = 60.0, flag(One, value, as "checkpoint_every"),
+            "Seconds between checkpoints within an epoch; each epoch ends with one as well";
+    }
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -451,51 +435,6 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
             error.message().replace('\n', ", ").replace('`', "'")
         ))
     })
-}
-
-impl Default for LinearConfig {
-    fn default() -> LinearConfig {
-        LinearConfig {
-            data: DataConfig::default(),
-            test: Vec::new(),
-            loss: Loss::Hinge,
-            guesses_loss: false,
-            penalty: Penalty::L2,
-            warm_start: None,
-            given_start: None,
-            cost: 1.0,
-            costs: Vec::new(),
-            folds: None,
-            class_weights: Vec::new(),
-            balanced: false,
-            sample_weights: None,
-            given_weights: None,
-            threshold: None,
-            bias: None,
-            free_bias: false,
-            solver: Solver::Auto,
-            scale: Scaling::None,
-            order: Order::Full,
-            blocks: None,
-            access: Access::Auto,
-            memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, 1),
-            memory_share: None,
-            inner_passes: InnerPasses::Until {
-                epsilon: 0.1,
-                at_most: 200,
-            },
-            epochs: 30,
-            seed: 0,
-            skip: false,
-            cache_fraction: None,
-            target: Target::Auto,
-            optimum: Optimum::Unknown,
-            threads: 3,
-            on_bad_record: OnBadRecord::Fail,
-            scratch_dir: None,
-            checkpoint_every_s: 60.0,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use pelton_data::{
     DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text,
     check_range, open,
 };
-use pelton_feed::{DecodeSetting, PipelineConfig};
+use pelton_feed::settings::{some, value};
+use pelton_feed::{DecodeSetting, PipelineConfig, settings};
 use pelton_format::{ClassMap, Contents, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
@@ -29,27 +30,24 @@ const WIDTHS: RangeInclusive<f64> = 0.001..=1000.0;
 /// Default augmentation of images: scaling from 0..255 to -1..1.
 pub(crate) const PLAIN: &str = "normalise:0.5:0.5";
 
-/// The configuration of `pelton train image`: what `run.toml` holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct ImageConfig {
-    /// The net.
-    #[serde(with = "as_text")]
-    pub model: ImageModel,
-    /// Width of its layers, as a multiple of the published one.
-    pub width: f64,
-    /// A head over very many classes in place of the last layer.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub head: Option<HeadConfig>,
-    /// What the loss of an example counts for, by its class; all alike where absent.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub class_weights: Option<ClassWeights>,
-    /// Training data.
-    pub data: DataConfig,
-    /// How records are processed into batches.
-    pub pipeline: PipelineConfig,
-    /// How the net is trained.
-    pub fit: FitConfig,
+settings! {
+    /// The configuration of `pelton train image`: what `run.toml` holds.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct ImageConfig: "Net" {
+        #[serde(with = "as_text")]
+        model: ImageModel = ImageModel::ResNet20, flag(One, value),
+            "Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, iresnet18 (embeds small images for train classify), small, mlp (vectors too) or none (vectors as they are)";
+        width: f64 = 1.0, flag(One, value), "Width of its layers, as a multiple of the published one";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        head: Option<HeadConfig> = None, "A head over very many classes in place of the last layer.";
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        class_weights: Option<ClassWeights> = None, flag(One, some, of "FILE", help ClassWeights::HELP),
+            "What the loss of an example counts for, by its class; all alike where absent.";
+        data: DataConfig = DataConfig::default(), "Training data.";
+        pipeline: PipelineConfig = PipelineConfig::default(), "How records are processed into batches.";
+        fit: FitConfig = FitConfig::default(), "How the net is trained.";
+    }
 }
 
 impl ImageConfig {
@@ -110,20 +108,6 @@ impl ImageConfig {
         match &self.head {
             Some(head) => head.trainer(net, classes as u64, &self.fit, comm),
             None => Ok(trainer(net, self.fit.seed, comm)),
-        }
-    }
-}
-
-impl Default for ImageConfig {
-    fn default() -> ImageConfig {
-        ImageConfig {
-            model: ImageModel::ResNet20,
-            width: 1.0,
-            head: None,
-            class_weights: None,
-            data: DataConfig::default(),
-            pipeline: PipelineConfig::default(),
-            fit: FitConfig::default(),
         }
     }
 }

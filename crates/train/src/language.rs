@@ -10,7 +10,8 @@ use pelton_data::{
     DataConfig, DataError, OpenedData, PipelineTerms, PreparedPipeline, Validation, as_text,
     check_range, open,
 };
-use pelton_feed::{DecodeSetting, PipelineConfig};
+use pelton_feed::settings::{on, some, value};
+use pelton_feed::{DecodeSetting, PipelineConfig, settings};
 use pelton_nn::nets::{self, LanguageModel};
 use pelton_nn::{pipelined, trainer};
 use pelton_run::{Event, RunContext, Settings, decisive};
@@ -80,70 +81,41 @@ impl FromStr for Parallel {
     }
 }
 
-/// The configuration of `pelton train language`: what `run.toml` holds.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct LanguageConfig {
-    /// The net.
-    #[serde(with = "as_text")]
-    pub model: LanguageNet,
-    /// Width of its layers.
-    pub hidden: usize,
-    /// Width of an embedding; that of the layers where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub embedding: Option<usize>,
-    /// Layers.
-    pub layers: usize,
-    /// Attention heads of a Transformer.
-    pub heads: usize,
-    /// Longest sequence of a Transformer.
-    pub positions: usize,
-    /// Dropout probability.
-    pub dropout: f32,
-    /// Whether the last layer uses the weights of the embedding.
-    pub tied: bool,
-    /// Words of a row of a batch, with rows that continue from batch to batch; sentence by sentence if absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub carry: Option<usize>,
-    /// What ranks divide.
-    pub parallel: Parallel,
-    /// Training data: a sentence a line.
-    pub data: DataConfig,
-    /// How sentences are processed into batches.
-    pub pipeline: PipelineConfig,
-    /// How the net is trained.
-    pub fit: FitConfig,
-}
-
-impl Default for LanguageConfig {
-    fn default() -> LanguageConfig {
-        LanguageConfig {
-            model: LanguageNet::Lstm,
-            hidden: 200,
-            embedding: None,
-            layers: 2,
-            heads: 4,
-            positions: 512,
-            dropout: 0.2,
-            tied: false,
-            carry: None,
-            parallel: Parallel::Data,
-            data: DataConfig::default(),
-            pipeline: PipelineConfig {
-                decode: DecodeSetting::Text(Tokenizer::Whitespace),
-                ..PipelineConfig::default()
-            },
-            fit: FitConfig {
-                batch: 32,
-                epochs: 25,
-                optimizer: Optimizer::Sgd,
-                momentum: 0.0,
-                nesterov: false,
-                weight_decay: 0.0,
-                clip: Some(0.25),
-                ..FitConfig::default()
-            },
-        }
+settings! {
+    /// The configuration of `pelton train language`: what `run.toml` holds.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct LanguageConfig: "Net" {
+        #[serde(with = "as_text")]
+        model: LanguageNet = LanguageNet::Lstm, flag(One, value), "Net: lstm or transformer";
+        hidden: usize = 200, flag(One, value), "Width of its layers";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        embedding: Option<usize> = None, flag(One, some), "Width of an embedding (default: that of the layers)";
+        layers: usize = 2, flag(One, value), "Layers";
+        heads: usize = 4, flag(One, value), "Attention heads of a Transformer";
+        positions: usize = 512, flag(One, value), "Longest sequence of a Transformer";
+        dropout: f32 = 0.2, flag(One, value), "Dropout probability";
+        tied: bool = false, flag(Switch, on), "Share the weights of the embedding with the last layer";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        carry: Option<usize> = None, flag(One, some, of "WORDS"),
+            "Read the text in one piece, in rows that continue from batch to batch, this many words at a time";
+        parallel: Parallel = Parallel::Data, flag(One, value),
+            "What ranks divide: data (every batch), or model (the layers, each with its parameters on one rank)";
+        data: DataConfig = DataConfig::default(), "Training data: a sentence a line.";
+        pipeline: PipelineConfig = PipelineConfig {
+            decode: DecodeSetting::Text(Tokenizer::Whitespace),
+            ..PipelineConfig::default()
+        }, "How sentences are processed into batches.";
+        fit: FitConfig = FitConfig {
+            batch: 32,
+            epochs: 25,
+            optimizer: Optimizer::Sgd,
+            momentum: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            clip: Some(0.25),
+            ..FitConfig::default()
+        }, "How the net is trained.";
     }
 }
 

@@ -78,6 +78,7 @@ pub use pelton_data::{
     ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,
     check_share,
 };
+pub use pelton_feed::settings::{Configured, Form, Setting};
 pub use pelton_fetch::{Access, OnBadRecord};
 pub use pelton_format::{ClassName, Decimal, FeatureType, Header, Missing, NamedKind};
 pub use pelton_linear::TargetFigures;

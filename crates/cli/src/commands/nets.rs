@@ -11,18 +11,18 @@ use pelton_train::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::train::default_folder;
 use crate::bytes::{Memory, human};
 use crate::flags;
-use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments, RunArguments};
+use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::output::{Failure, bytes_of, positive, print_json, usage};
+use crate::run_arguments::RunArguments;
 use crate::ranks;
 
 /// Trains a net on images.
 pub fn image(arguments: ImageArguments) -> Result<(), Failure> {
     let mut default = ImageConfig::default();
     default.fit.memory_bytes = budget(arguments.run.ranks)?;
-    let (mut config, _) = begun(&arguments.run, arguments.data.is_empty(), default)?;
+    let (mut config, _) = arguments.run.begun(arguments.data.is_empty(), default)?;
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         image::run(&config, context)
@@ -34,7 +34,7 @@ pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
     let mut default = ImageConfig::for_classify();
     default.fit.memory_bytes = budget(arguments.image.run.ranks)?;
     let image = &arguments.image;
-    let (mut config, stated) = begun(&image.run, image.data.is_empty(), default)?;
+    let (mut config, stated) = image.run.begun(image.data.is_empty(), default)?;
     let run = arguments.apply(&mut config, &stated).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         image::run(&config, context)
@@ -45,7 +45,7 @@ pub fn classify(arguments: ClassifyArguments) -> Result<(), Failure> {
 pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
     let mut default = LanguageConfig::default();
     default.fit.memory_bytes = budget(arguments.run.ranks)?;
-    let (mut config, _) = begun(&arguments.run, arguments.data.is_empty(), default)?;
+    let (mut config, _) = arguments.run.begun(arguments.data.is_empty(), default)?;
     let run = arguments.apply(&mut config).map_err(usage)?;
     train(run, &config.data.paths, |context| {
         language::run(&config, context)
@@ -69,35 +69,12 @@ fn train(
         )));
     }
     let ranks = ranks::asked(run.ranks)?;
-    let out = folder(&run, paths);
+    let out = run.folder(paths);
     refuse_address(&out).map_err(DataError::from)?;
-    let options = RunOptions {
-        overwrite: run.overwrite,
-        resume: run.resume,
-        out: out.clone(),
-    };
-    let link = link(run.link, ranks)?;
+    let options = run.options(&out);
+    let link = run.link(ranks)?;
     let trained = ranks::run_over(link, ranks, |context| job(context.in_folder(&options)))?;
     tell(trained, run.json, &out)
-}
-
-/// The configuration that flags are written over: `default`, with what the given file or the run to resume states.
-fn begun<C: Serialize + DeserializeOwned>(
-    run: &RunArguments,
-    no_data: bool,
-    default: C,
-) -> Result<(C, Stated), Failure> {
-    let resumed = run.out.as_ref().filter(|_| run.resume);
-    let resumed = resumed.map(|out| out.join("run.toml"));
-    let resumed = resumed.filter(|path| path.exists() || no_data);
-    match run.config.as_ref().or(resumed.as_ref()) {
-        Some(path) => Ok(read_over(path, &default)?),
-        None => Ok((default, Stated::default())),
-    }
-}
-
-fn folder(run: &RunArguments, paths: &[String]) -> PathBuf {
-    run.out.clone().unwrap_or_else(|| default_folder(paths))
 }
 
 fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failure> {
@@ -142,19 +119,4 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
     say!("input             {}", summary.verdict);
     say!("run folder        {}", out.display());
     Ok(())
-}
-
-/// The rate of a modelled network, in bytes a second.
-///
-/// Errors: a single rank; processes, which have a real network.
-fn link(rate: Option<Memory>, ranks: usize) -> Result<Option<f64>, Failure> {
-    let Some(rate) = rate else {
-        return Ok(None);
-    };
-    if ranks < 2 || launched().is_some_and(|launched| launched.size != Some(1)) {
-        return Err(usage(anyhow::anyhow!(
-            "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
-        )));
-    }
-    positive(bytes_of(rate, "--link")? as f64, "link").map(Some)
 }

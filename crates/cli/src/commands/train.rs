@@ -16,66 +16,43 @@ use crate::output::{Failure, print_json, usage};
 use crate::ranks;
 
 /// Trains a linear model.
-pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
-    let run = arguments.out.as_ref().filter(|_| arguments.resume);
-    let run = run.map(|out| out.join("run.toml"));
-    let from = match (&arguments.config, run) {
-        (Some(path), _) => Some(path.clone()),
-        // With data named, --resume may as well begin.
-        (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
-        _ => None,
-    };
-    let json = arguments.json;
-    let ranks = ranks::asked(arguments.ranks)?;
+pub fn linear(arguments: LinearArguments) -> Result<(), Failure> {
+    let ranks = ranks::asked(arguments.run.ranks)?;
     let default = LinearConfig {
         memory_bytes: memory_budget(LinearConfig::USUAL_MEMORY, ranks),
         ..LinearConfig::bare()
     };
-    let (mut config, stated) = match from {
-        Some(path) => read_over(&path, &default)?,
-        None => (default, Stated::default()),
-    };
+    let (mut config, stated) = arguments.run.begun(arguments.data.is_empty(), default)?;
     if stated.has("free_bias") && !stated.has("bias") {
         config.bias = config.free_bias.then_some(1.0);
     }
-    let counted = arguments.epochs.is_some()
-        || arguments.blocks.is_some()
-        || arguments.inner_passes.is_some();
-    let (targeted, states_loss) = (arguments.target.is_some(), arguments.loss.is_some());
-    arguments.apply(&mut config).map_err(usage)?;
-    config.guesses_loss &= !(states_loss || stated.has("loss"));
-    let counts = ["epochs", "blocks", "inner_passes"];
-    if (counted || counts.iter().any(|name| stated.has(name)))
-        && !(targeted || stated.has("target"))
-    {
+    let given = &arguments.given;
+    let is_said = |setting: &str| given.has(setting) || stated.has(setting);
+    let counts = ["epochs", "blocks", "inner_passes"]
+        .into_iter()
+        .any(is_said);
+    let (has_target, has_loss) = (is_said("target"), is_said("loss"));
+    let has_memory =
+        arguments.more.memory.is_some() || stated.has("memory_bytes") || stated.has("memory_share");
+    let run = arguments.apply(&mut config).map_err(usage)?;
+    config.guesses_loss &= !has_loss;
+    if counts && !has_target {
         config.target = Target::None;
     }
     // A run that is resumed keeps what it began with, which its file states.
-    if arguments.memory.is_none()
-        && !stated.has("memory_bytes")
-        && !stated.has("memory_share")
-        && config
-            .data
-            .paths
-            .iter()
-            .any(|path| path.starts_with("demo:"))
-    {
+    let is_demo = |path: &String| path.starts_with("demo:");
+    if !has_memory && config.data.paths.iter().any(is_demo) {
         // A demo shows what Pelton is for: data eight times the memory it is given.
         config.memory_share = Some(0.125);
         if config.target == Target::Auto {
             config.target = Target::Gap(Target::USUAL);
         }
     }
-    let out = arguments
-        .out
-        .unwrap_or_else(|| default_folder(&config.data.paths));
+    let out = run.folder(&config.data.paths);
     refuse_address(&out).map_err(DataError::from)?;
-    let options = RunOptions {
-        overwrite: arguments.overwrite,
-        resume: arguments.resume,
-        out: out.clone(),
-    };
-    let trained = ranks::run(ranks, |context| {
+    let options = run.options(&out);
+    let link = run.link(ranks)?;
+    let trained = ranks::run_over(link, ranks, |context| {
         linear::run(&config, context.in_folder(&options))
     });
     // Processes of other ranks print nothing.
@@ -83,7 +60,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
         return Ok(());
     };
     summary.verdict = flags::named(&summary.verdict);
-    if json {
+    if run.json {
         print_json(&summary)?;
     }
     print_summary(&summary, &out);
@@ -107,16 +84,6 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
         ),
         code: MISSED,
     }
-}
-
-/// Folder name of a run without `--out`: the first file's name, or the demo's.
-/// The folder of a run without `out`: named like its data.
-pub(super) fn default_folder(paths: &[String]) -> PathBuf {
-    let first = shown_address(paths.first().map_or("run", String::as_str));
-    let name = Path::new(&*first)
-        .file_name()
-        .unwrap_or(first.as_ref().as_ref());
-    Path::new("runs").join(name.to_string_lossy().replace(':', "-"))
 }
 
 fn print_summary(summary: &LinearSummary, out: &Path) {

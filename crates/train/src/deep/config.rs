@@ -8,7 +8,8 @@ use pelton_data::{
     HeldOut, OpenedData, PeerConfig, Validation, as_text, check_positive, check_range,
     check_seconds, check_threads,
 };
-use pelton_feed::PipelineConfig;
+use pelton_feed::settings::{bytes, list, some, value};
+use pelton_feed::{PipelineConfig, settings};
 use pelton_fetch::Access;
 use pelton_nn::{Course, GrowingBatch, Growth, Rule, Schedule};
 use pelton_plan::Order;
@@ -118,105 +119,58 @@ const MOST_OF_COURSE: f64 = 1e6;
 /// Most that a factor on parameters is of use for.
 const MOST_DECAY: f32 = 1e6;
 
-/// How a net is trained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct FitConfig {
-    /// Validation data, read as the training data is, or a share of the training records.
-    #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-    pub validation: Option<Validation>,
-    /// Test data; none where empty.
-    pub test: Vec<String>,
-    /// Epochs.
-    pub epochs: u64,
-    /// Examples in a batch, over all ranks.
-    pub batch: u64,
-    /// Batches whose gradients are accumulated for one step.
-    pub accumulate: u64,
-    /// Whether a step grows to more batches over the run.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub grow: Option<GrowingBatch>,
-    /// Order of the epochs.
-    #[serde(with = "as_text")]
-    pub order: Order,
-    /// How records are read.
-    #[serde(with = "as_text")]
-    pub access: Access,
-    /// How parameters are changed.
-    pub optimizer: Optimizer,
-    /// Learning rate; that which suits the optimiser where absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate: Option<f64>,
-    /// Momentum of sgd and lars.
-    pub momentum: f32,
-    /// Whether sgd looks ahead.
-    pub nesterov: bool,
-    /// Weight decay.
-    pub weight_decay: f32,
-    /// Trust of lars.
-    pub trust: f32,
-    /// The course of the learning rate.
-    #[serde(with = "as_text")]
-    pub schedule: CourseSetting,
-    /// Epochs of warm-up.
-    pub warmup: f64,
-    /// Part of the probability that a target shares with all classes.
-    pub smoothing: f32,
-    /// Clip gradients to this norm.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub clip: Option<f64>,
-    /// Epochs without a better validation loss after which training ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub patience: Option<u64>,
-    /// Of the operands of products in training; weights, sums, norms and evaluation are f32, recurrent layers too.
-    #[serde(with = "as_text")]
-    pub precision: Precision,
-    /// Random seed.
-    pub seed: u64,
-    /// Threads that compute; all processors where 0.
-    pub threads: usize,
-    /// Threads that decode.
-    pub feed_threads: usize,
-    /// Bytes that the feed may hold.
-    pub memory_bytes: u64,
-    /// Seconds between checkpoints within an epoch.
-    pub checkpoint_seconds: f64,
-    /// The memory of all ranks between the files and the feeds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache: Option<PeerConfig>,
+settings! {
+    /// How a net is trained.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+    #[serde(deny_unknown_fields, default)]
+    pub struct FitConfig: "Training" {
+        #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
+        validation: Option<Validation> = None, flag(One, some, of "DATA|SHARE"),
+            "Validation data, or a share of the training records such as 0.1; the parameters of the epoch with the lowest validation loss are kept";
+        test: Vec<String> = Vec::new(), flag(Each, list), "Test data";
+        epochs: u64 = 10, flag(One, value), "Epochs";
+        batch: u64 = 128, flag(One, value), "Examples in a batch, over all ranks";
+        accumulate: u64 = 1, flag(One, value), "Batches whose gradients are accumulated for one step";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        grow: Option<GrowingBatch> = None, flag(One, growing),
+            "Let a step grow to MOST batches, starting at the part FROM of the run, at every step or at the start of each epoch: cosine:MOST[:FROM[:epoch]] or inverse:MOST[:FROM[:epoch]]";
+        #[serde(with = "as_text")]
+        order: Order = Order::Full, flag(One, value, help format!("Order: {}", Order::forms())), "Order of the epochs.";
+        #[serde(with = "as_text")]
+        access: Access = Access::Auto, flag(One, value), "How records are read: auto, direct, window[:GAP_BYTES] or scatter";
+        optimizer: Optimizer = Optimizer::Sgd, flag(One, value), "Optimizer: sgd, adamw or lars";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        rate: Option<f64> = None, flag(One, some), "Learning rate (default: 0.1 with sgd, 20 for text; 0.001 with adamw; 3 with lars)";
+        momentum: f32 = 0.9, flag(One, value), "Momentum of sgd and lars";
+        nesterov: bool = true, flag(Bool, value), "Nesterov momentum for sgd: true or false (default: true for images, false for text)";
+        weight_decay: f32 = 1e-4, flag(One, value), "Weight decay, not applied to biases and norms";
+        trust: f32 = 1e-3, "Trust of lars.";
+        #[serde(with = "as_text")]
+        schedule: CourseSetting = CourseSetting(Course::Cosine), flag(One, value, help CourseSetting::HELP), "The course of the learning rate.";
+        warmup: f64 = 0.0, flag(One, value),
+            "Epochs over which the learning rate rises from near 0 (default: 0, or 0.5 with `begin` random)";
+        smoothing: f32 = 0.0, flag(One, value), "Label smoothing: share of the target probability that is spread over all classes";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        clip: Option<f64> = None, flag(One, some), "Clip gradients to this norm";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        patience: Option<u64> = None, flag(One, some), "Stop after this many epochs without a lower validation loss";
+        #[serde(with = "as_text")]
+        precision: Precision = Precision::F32, flag(One, value),
+            "Numbers that training multiplies: f32, or bf16, faster on processors with AVX-512 BF16; weights, sums and recurrent layers stay f32 (default: f32)";
+        seed: u64 = 0, flag(One, value), "Random seed";
+        threads: usize = 0, flag(One, value), "Compute threads of each rank (default: all processors)";
+        feed_threads: usize = 1, flag(One, value), "Decoding threads of each rank";
+        memory_bytes: u64 = pelton_storage::memory_budget(FitConfig::USUAL_MEMORY, 1), flag(One, bytes, as "memory"),
+            "Memory of the feed (default: 256MiB, or a quarter of what the machine or container has, if that is less)";
+        checkpoint_seconds: f64 = 60.0, flag(One, value, as "checkpoint_every"), "Seconds between checkpoints within an epoch";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache: Option<PeerConfig> = None, "The memory of all ranks between the files and the feeds.";
+    }
 }
 
-impl Default for FitConfig {
-    fn default() -> FitConfig {
-        FitConfig {
-            validation: None,
-            test: Vec::new(),
-            epochs: 10,
-            batch: 128,
-            accumulate: 1,
-            grow: None,
-            order: Order::Full,
-            access: Access::Auto,
-            optimizer: Optimizer::Sgd,
-            rate: None,
-            momentum: 0.9,
-            nesterov: true,
-            weight_decay: 1e-4,
-            trust: 1e-3,
-            schedule: CourseSetting(Course::Cosine),
-            warmup: 0.0,
-            smoothing: 0.0,
-            clip: None,
-            patience: None,
-            precision: Precision::F32,
-            seed: 0,
-            threads: 0,
-            feed_threads: 1,
-            memory_bytes: pelton_storage::memory_budget(FitConfig::USUAL_MEMORY, 1),
-            checkpoint_seconds: 60.0,
-            cache: None,
-        }
-    }
+fn growing(field: &mut Option<GrowingBatch>, texts: &[String]) -> Result<(), String> {
+    *field = Some(growing_batch(&texts[0])?);
+    Ok(())
 }
 
 impl FitConfig {
