@@ -1,20 +1,16 @@
 //! `pelton train image`, `pelton train classify` and `pelton train language`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pelton_comm::launched;
-use pelton_train::linear::RunOptions;
 use pelton_train::{
-    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, Stated, TrainError,
-    image, language, memory_budget, read_over, refuse_address,
+    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError,
+    image, language, memory_budget, refuse_address,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use crate::bytes::{Memory, human};
+use crate::bytes::human;
 use crate::flags;
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
-use crate::output::{Failure, bytes_of, positive, print_json, usage};
+use crate::output::{Failure, print_json, usage};
 use crate::run_arguments::RunArguments;
 use crate::ranks;
 

@@ -1,11 +1,11 @@
 //! `pelton train`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pelton_train::linear::{self, RunOptions};
+use pelton_train::linear::{self};
 use pelton_train::{
-    DataError, LinearConfig, LinearSummary, Solver, Stated, Target, memory_budget, read_over,
-    refuse_address, shown_address,
+    DataError, LinearConfig, LinearSummary, Solver, Target, memory_budget,
+    refuse_address,
 };
 
 use super::model::{figures_of, figures_of_targets};
