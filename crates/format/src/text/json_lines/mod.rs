@@ -1,4 +1,4 @@
-//! JSON Lines: each line is an object whose values are the fields of a record.
+//! JSON Lines: each line is an object, and its values are the fields of a record.
 //!
 //! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths)
 //! arrays, strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or
@@ -184,7 +184,7 @@ fn chosen<'a>(
     Ok(kinds)
 }
 
-/// The object of a line, or what is wrong with it.
+/// The object of a line, or its fault.
 fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     let line = line.trim_ascii_end();
     match serde_json::from_slice(line) {
@@ -197,7 +197,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     }
 }
 
-/// What is wrong, and at which byte of the line.
+/// The fault of a line that is not JSON, with the byte in the line.
 fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     let column = error.column().clamp(1, line.len().max(1));
     // Its text ends in a line and a column; the line is always 1.
@@ -514,7 +514,7 @@ impl Cells for JsonDecoder {
     }
 }
 
-/// Decodes a line as the first line of a file: the schema and the row; `None` where it is not such a line.
+/// Decodes a line as the first line of a file: the schema and the row; `None` if it is not a valid one.
 pub fn decode_json_line(line: &[u8]) -> Option<(RecordFields, Rows)> {
     let object = object(line).ok()?;
     let mut keys = Keys::default();

@@ -107,7 +107,7 @@ impl Coder {
         self.numbers.get(feature as usize).is_some_and(|is| *is)
     }
 
-    /// Entries of a row of so many bytes, about: all of it may be text.
+    /// An estimate of the entries of a row of `bytes` bytes; all of them may be text.
     pub(crate) fn entries(&self, bytes: u64) -> u64 {
         const WORD_BYTES: u64 = 6;
         let entries = |column: &CodedColumn| match &column.code {
@@ -119,8 +119,8 @@ impl Coder {
     }
 }
 
-/// The feature of each value of a category, the first of which is `at`: of its text, and where no other value has it
-/// of the number that it spells, because another file may store 1 where this one had "01", "1.0" or "true".
+/// The features of the values of a category, counted from `at`. Keys are the texts of the values and also the numbers
+/// that they spell, unless another value has that text: another file may store 1 for this one's "01", "1.0" or "true".
 fn features_of(values: &[String], at: u32) -> HashMap<Box<[u8]>, u32> {
     let spelled = (at..)
         .zip(values)
@@ -135,7 +135,7 @@ fn features_of(values: &[String], at: u32) -> HashMap<Box<[u8]>, u32> {
     features
 }
 
-/// The text of the number that a cell is or spells; codes that begin with 0 are no numbers.
+/// The text of the number that a cell is or spells; digits that begin with 0 are a code, not a number.
 fn number_text(cell: &Cell<'_>) -> Option<String> {
     let number = match cell {
         Cell::Spelled(text) | Cell::Text(text) => {
@@ -168,7 +168,7 @@ struct Entries {
     all: Vec<(u32, f32)>,
     /// The hashes of a cell of text.
     words: Vec<(u32, f32)>,
-    /// By column the hash of its cell, where a cross needs it.
+    /// By column the hash of its cell, if a cross needs it.
     crossed: Vec<u64>,
 }
 
@@ -177,7 +177,7 @@ thread_local! {
 }
 
 impl CodedColumn {
-    /// Adds the features of a cell; a missing number is `filled`, where that is given and the code has nothing else.
+    /// Adds the features of a cell; a missing number becomes `filled`, if given, unless the code has its own value.
     fn code(
         &self,
         cell: &Cell<'_>,
@@ -334,15 +334,15 @@ pub(crate) struct Coded {
     coder: Arc<Coder>,
     /// The coded column that each column of the file is.
     places: Vec<Option<usize>>,
-    /// What missing numbers become where the codes do not say.
+    /// The value of missing numbers if their code has none.
     filled: Option<f32>,
     /// Whether rows store the zeros of numbers.
     keeps_zeros: bool,
 }
 
-/// The place of each of `names` among the columns `wanted` of `of`; `None` for those that are not wanted.
+/// The position of each of `names` in `wanted`, the columns of `of`; `None` for those that are not wanted.
 ///
-/// Errors: some are not there.
+/// Errors: some of `wanted` are missing.
 pub(crate) fn places_of<'a>(
     names: &[String],
     wanted: impl Iterator<Item = &'a str>,
