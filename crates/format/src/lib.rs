@@ -28,9 +28,9 @@
 //! through the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding
 //! accesses no file: it sees the bytes of one record.
 //!
-//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs of
-//! tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says
-//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
+//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs
+//! of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`).
+//! [`Dataset::contents`] says which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
 //!
 //! Seven folders; each imports only earlier ones, and `text` to `arrays` do not import each other:
 //!

@@ -152,7 +152,7 @@ impl Decoder for FvecsDecoder {
     }
 }
 
-/// The vectors of a file in memory, where all are sound.
+/// The vectors of a file in memory, if all are valid.
 pub fn load_fvecs(mut bytes: &[u8]) -> Option<Rows> {
     let shape = Shape::of(&mut bytes).ok()?;
     let mut rows = Rows::new(Layout::Dense { width: shape.width });

@@ -1,4 +1,4 @@
-//! Raw records of one length, whose fields a spelling names: `raw:u8[28,28],label:u8`.
+//! Raw records of one length, with fields given by a spelling: `raw:u8[28,28],label:u8`.
 //!
 //! ```text
 //! raw:FIELD,FIELD…     FIELD is TYPE, TYPE[LENGTH,…], or one of them behind NAME:
@@ -90,7 +90,7 @@ impl Format for RawRecords {
     }
 }
 
-/// What a spelling says.
+/// A parsed spelling.
 #[derive(Debug)]
 pub struct RawLayout {
     header: u64,
@@ -107,7 +107,7 @@ struct RawField {
     bytes: usize,
 }
 
-/// Reads a spelling, or says what is wrong with it.
+/// Parses a spelling; the error describes its fault.
 pub fn parse(spelling: &str) -> Result<RawLayout, String> {
     let mut layout = RawLayout {
         header: 0,

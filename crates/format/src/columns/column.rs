@@ -110,8 +110,8 @@ impl Element {
 pub(crate) enum ColumnKind {
     /// A number, or an array of them of one shape.
     Numbers { element: Element, dims: Vec<usize> },
-    /// Numbers, of varying count. Where they are in lists within a list, a value begins with the length of these, in eight
-    /// bytes.
+    /// Numbers, of varying count. Where they are in lists within a list, a value begins with the length of these, in
+    /// eight bytes.
     List { element: Element, nested: bool },
     /// A string of bytes.
     Bytes,

@@ -5,10 +5,10 @@
 //! of the file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks:
 //! it reads the values of each record in place.
 //!
-//! Rejected: a decoded copy of the whole file on disk, as compressed text gets. Two epochs over 24 million records of 24
-//! bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy where memory held them all. With an eighth of it, many
-//! windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from Parquet, 14.3
-//! from the copy.
+//! Rejected: a decoded copy of the whole file on disk, as compressed text gets. Two epochs over 24 million records of
+//! 24 bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy where memory held them all. With an eighth of
+//! it, many windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from
+//! Parquet, 14.3 from the copy.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -36,7 +36,8 @@ pub enum Contents {
     },
     /// A range of a tar file whose members are one sample: see [`members`](crate::members).
     Members,
-    /// Several named arrays: see [`Dataset::record_fields`](crate::Dataset::record_fields) and [`Dataset::fields`](crate::Dataset::fields).
+    /// Several named arrays: see [`Dataset::record_fields`](crate::Dataset::record_fields) and
+    /// [`Dataset::fields`](crate::Dataset::fields).
     Fields,
 }
 

@@ -146,7 +146,8 @@ fn all_types_of_all_files() {
         assert_eq!(dataset.records(), 23, "{name}");
         let found = records(&dataset);
         for (i, (fields, label)) in found.into_iter().enumerate() {
-            // Without the schema of Arrow, `plain.parquet` has lists of any length, whose lengths in a record are the same.
+            // Without the schema of Arrow, `plain.parquet` has lists of any length, whose lengths in a record are the
+            // same.
             let wanted = expected(i);
             assert_eq!(fields, wanted, "{name}: {i}");
             assert_eq!(label, label_of(i), "{name}: {i}");

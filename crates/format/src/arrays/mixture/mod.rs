@@ -50,8 +50,8 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// `views` views of each of `classes` classes as records of `features` numbers; `noise` is the deviation of a view's
-    /// noise, where that of the centres is 1.
+    /// `views` views of each of `classes` classes as records of `features` numbers; `noise` is the deviation of a
+    /// view's noise relative to that of the centres.
     ///
     /// Errors: which of these is impossible, as the end of a sentence.
     pub fn new(

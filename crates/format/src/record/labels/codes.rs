@@ -79,8 +79,8 @@ impl Codes {
         Some(records.checked_mul(width)?.div_ceil(8))
     }
 
-    /// The codes of `records` records, all below `labels`, 0 without labels, or [`NO_CLASS`], from words; `None` where they
-    /// are not.
+    /// The codes of `records` records, all below `labels`, 0 without labels, or [`NO_CLASS`], from words; `None` where
+    /// they are not.
     pub(crate) fn from_words(
         width: u64,
         records: u64,

@@ -1,6 +1,6 @@
 //! Folders of image files. Each image is a record; its class is its subfolder, or what a table says
-//! ([`crate::record::labels::table`]). Where the folders within the folder are called train, val and the like, they are parts
-//! of a data set, and the classes are the folders within these.
+//! ([`crate::record::labels::table`]). Where the folders within the folder are called train, val and the like, they are
+//! parts of a data set, and the classes are the folders within these.
 //!
 //! Files are found by the endings of their names ([`EXTENSIONS`]) at any depth and listed class after class, by name
 //! within each, so ids do not depend on the order in which the filesystem lists them. A file is checked against the
