@@ -23,7 +23,7 @@ use crate::record::rows::fields::{RecordFields, element_value};
 #[derive(Debug)]
 pub(crate) struct ColumnFields {
     layout: Arc<RecordLayout>,
-    /// The column whose numbers are labels.
+    /// The column of the labels.
     label: Option<usize>,
     /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
@@ -65,7 +65,7 @@ fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
     checked_label(value, || value.to_string())
 }
 
-/// The fault of a column where a record has no label.
+/// The fault of the label's column in a record without a label.
 pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
 
 #[cold]
@@ -242,7 +242,7 @@ impl Decoder for ColumnFeatures {
         [12, fingerprint(&self.layout, self.label), 0]
     }
 
-    /// By columns, where each but the label's is one feature.
+    /// By columns, if each but the label's is one feature.
     fn numbering(&self) -> Numbering {
         let columns = self.layout.columns().len();
         match self.label.filter(|_| self.width + 1 == columns) {

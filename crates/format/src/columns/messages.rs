@@ -47,7 +47,7 @@ struct Footer {
     blocks: VecDeque<Listed>,
 }
 
-/// A message listed by the footer: its offset, the length of its description with what precedes it, and of its body.
+/// A message listed by the footer: its offset, the length of its description with its prefix, and of its body.
 type Listed = (u64, u64, u64);
 
 impl Messages {
@@ -232,7 +232,7 @@ fn add_ids(field: arrow_ipc::Field<'_>, outer: &[String], ids: &mut Vec<(Vec<Str
     }
 }
 
-/// Whether these are the first bytes of a stream whose first message is a schema.
+/// Whether these are the first bytes of a stream that begins with a schema.
 pub(crate) fn begins_stream(head: &[u8]) -> bool {
     let Some((prefix, rest)) = head.split_first_chunk::<8>() else {
         return false;

@@ -1,13 +1,13 @@
 //! The records of a table one after another, as bytes that are assembled when they are read.
 //!
-//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them where the table allows it, and
-//! keeps blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order read in the order
-//! of the file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks:
-//! it reads the values of each record in place.
+//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them if the table allows it, and keeps
+//! blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order read in the order of the
+//! file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks: it reads
+//! the values of each record in place.
 //!
-//! Rejected: a decoded copy of the whole file on disk, as compressed text gets. Two epochs over 24 million records of
-//! 24 bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy where memory held them all. With an eighth of
-//! it, many windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from
+//! Rejected: a decoded copy of the whole file on disk, as for compressed text. Two epochs over 24 million records of 24
+//! bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy if memory held them all. With an eighth of it,
+//! many windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from
 //! Parquet, 14.3 from the copy.
 
 use std::collections::HashMap;
@@ -99,7 +99,7 @@ impl Records {
 #[derive(Debug)]
 pub(crate) struct DecodedBlocks {
     records: Records,
-    /// Most records of a block, where groups can be divided.
+    /// Most records of a block, if groups can be divided.
     block_records: u64,
     cache: Arc<BlockCache>,
     /// Distinguishes its blocks from those of others in the cache.

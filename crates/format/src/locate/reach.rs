@@ -1,6 +1,6 @@
-//! What reading one record costs.
+//! The cost of reading one record.
 
-/// What reading one record costs.
+/// The cost of reading one record.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Reach {

@@ -24,8 +24,7 @@ use crate::record::numbers::written_number::WrittenNumber;
 /// Most lines that the first one is compared with.
 const MOST_LINES: usize = 100;
 
-/// The complete, non-blank records at the start of a file, without their ends. What separates their cells may be
-/// unknown yet.
+/// The complete, non-blank records at the start of a file, without their ends. Their delimiter may still be unknown.
 pub(crate) fn first_lines(
     head: &[u8],
     is_whole_file: bool,
@@ -69,7 +68,7 @@ fn whole(cell: &[u8]) -> Option<i64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
 }
 
-/// What separates cells, and how a message calls it.
+/// Delimiters, and their names in messages.
 const DELIMITERS: [(u8, &str); 5] = [
     (b'\t', "tabs"),
     (b';', "semicolons"),
@@ -78,10 +77,10 @@ const DELIMITERS: [(u8, &str); 5] = [
     (b' ', "blanks"),
 ];
 
-/// The delimiter of `lines`, which is another than `usual` where that separates nothing, how a message calls it, and
-/// whether numbers have decimal commas.
+/// The delimiter of `lines`, its name for messages, and whether numbers have decimal commas. It is not `usual` if that
+/// separates nothing; the name is empty if it is `usual`.
 ///
-/// Errors: cells separated by blanks, or numbers whose commas may be decimal ones or separate thousands.
+/// Errors: cells separated by blanks, or numbers with commas that may be decimal or separate thousands.
 pub(crate) fn delimiter_of(
     lines: &[&[u8]],
     usual: u8,
@@ -122,7 +121,7 @@ pub(crate) fn delimiter_of(
     Ok((delimiter, name, decimal_comma))
 }
 
-/// What separates the cells of `lines`, where that seems not to be `delimiter`.
+/// The delimiter of `lines` and its name, if it seems not to be `delimiter`.
 fn other_delimiter(lines: &[&[u8]], delimiter: u8, decimal: Decimal) -> Option<(u8, &'static str)> {
     let (first, rest) = lines.split_first()?;
     let others = DELIMITERS.iter().filter(|(other, _)| *other != delimiter);
@@ -259,7 +258,7 @@ impl Heading {
         features.map(|(_, cell)| cell.as_slice())
     }
 
-    /// Whether some column of features holds a word, and none a number.
+    /// Whether some column of features holds a word, and no column a number.
     fn is_header(&self, label: Option<usize>) -> bool {
         self.features(label).any(is_word)
             && (self.features(label)).all(|cell| is_word(cell) || is_missing_number(cell))
@@ -458,7 +457,7 @@ mod tests {
             "5,1,2\n0.5,0.25,0\n",
             "100,250,0\n90,260,1\n80,300,1\n",
             "2019,1,0\n2020,2,1\n",
-            // Errors in these are reported where records are read.
+            // Errors in these are reported when records are read.
             "1,2,3\n4,5\n",
             "1,2,3\n4,five,6\n",
             "1,x,1\n2,3,-1\n",

@@ -28,7 +28,7 @@ pub enum Layout {
     /// Ascending feature indices (from 0) with their values.
     Sparse,
     /// A string of bytes a row: an image, a line of text, a group of members.
-    /// [`Dataset::contents`](crate::Dataset::contents) says what they mean.
+    /// [`Dataset::contents`](crate::Dataset::contents) says which.
     Bytes,
 }
 
@@ -57,7 +57,7 @@ pub struct Rows {
     indices: Vec<u32>,
     ends: Vec<u32>,
     bytes: Vec<u8>,
-    /// Where each row of bytes ends: a segment of images may pass 4 GiB.
+    /// End of each row of bytes: a segment of images may pass 4 GiB.
     byte_ends: Vec<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Rows {
     }
 
     /// Reserves room for exactly `rows` rows with `values` values (or bytes) together, in addition to those present:
-    /// without it a segment may take twice what its rows need.
+    /// without it a segment may take twice the memory of its rows.
     pub fn reserve(&mut self, rows: usize, values: usize) {
         self.labels.reserve_exact(rows);
         match self.layout {
@@ -241,9 +241,8 @@ impl Rows {
         self.push_with(|row| write(row.dense()))
     }
 
-    /// Appends a row whose entries `write` pushes onto the index and value arrays (sparse layout);
-    /// it must push as many indices as values and leave what is there alone. On an error the
-    /// segment is as before.
+    /// Appends a row whose entries `write` pushes onto the index and value arrays (sparse layout); it must push as many
+    /// indices as values and leave earlier entries alone. On an error the segment is as before.
     pub fn push_sparse_with<E>(
         &mut self,
         write: impl FnOnce(&mut Vec<u32>, &mut Vec<f32>) -> Result<u32, E>,
@@ -351,7 +350,7 @@ thread_local! {
 }
 
 impl NewRow<'_> {
-    /// The features, all zeros. Panics where rows are not dense.
+    /// The features, all zeros. Panics if rows are not dense.
     #[inline]
     pub(crate) fn dense(&mut self) -> &mut [f32] {
         let Layout::Dense { width } = self.rows.layout else {
@@ -362,8 +361,7 @@ impl NewRow<'_> {
         &mut self.rows.values[start..]
     }
 
-    /// The entries that `write` pushes, whose indices ascend: sparse, or with zeros between them where rows are
-    /// dense.
+    /// The entries that `write` pushes, with ascending indices: sparse, or with zeros between them if rows are dense.
     #[inline]
     pub(crate) fn entries<T>(
         &mut self,
@@ -466,12 +464,12 @@ impl RowTable {
         RowTable::from_parts(vec![rows], slots, ids)
     }
 
-    /// The segments, where this table is their only owner, for reusing their memory.
+    /// The segments, if this table is their only owner, for reusing their memory.
     pub fn into_segments(self) -> Option<Vec<Rows>> {
         Arc::try_unwrap(self.segments).ok()
     }
 
-    /// The segments to be changed, where this table is their only owner.
+    /// The segments to be changed, if this table is their only owner.
     pub fn segments_mut(&mut self) -> Option<&mut [Rows]> {
         Arc::get_mut(&mut self.segments).map(Vec::as_mut_slice)
     }
