@@ -174,7 +174,7 @@ impl RecordLayout {
         Ok(())
     }
 
-    /// Calls `take` with the index and the bytes of each column in order, `None` where the record has no value; returns
+    /// Calls `take` with the index and the bytes of each column in order, `None` if the record has no value; returns
     /// `None` if `record` is not such a record.
     pub(crate) fn each<'a, E>(
         &self,

@@ -21,7 +21,7 @@ use crate::record::rows::{Layout, Row};
 /// Offsets that are buffered until their mean distance determines the packing of the rest.
 const SAMPLED_OFFSETS: usize = 4096;
 
-/// What was written.
+/// Counts of the written file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackedSummary {
     /// Number of records.

@@ -99,7 +99,7 @@ impl RecordFields {
         self.strings[at]
     }
 
-    /// Bytes of a row, without the elements of fields whose lengths vary.
+    /// Bytes of a row, without the elements of fields of varying length.
     pub(crate) fn row_bytes(&self) -> u64 {
         let known = self.specs.0.iter().filter_map(FieldSpec::bytes);
         self.head_bytes() + known.sum::<usize>() as u64

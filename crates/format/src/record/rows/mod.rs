@@ -241,7 +241,7 @@ impl Rows {
         self.push_with(|row| write(row.dense()))
     }
 
-    /// Appends a row whose entries `write` pushes onto the index and value arrays (sparse layout); it must push as many
+    /// Appends a row: `write` pushes its entries onto the index and value arrays (sparse layout). It must push as many
     /// indices as values and leave earlier entries alone. On an error the segment is as before.
     pub fn push_sparse_with<E>(
         &mut self,
@@ -286,8 +286,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Lets `edit` change the indices and values of each row in place, which must stay ascending (sparse
-    /// layout; nothing otherwise).
+    /// Lets `edit` change the indices and values of each row in place; the indices must stay ascending (sparse layout;
+    /// nothing otherwise).
     pub fn edit_sparse(&mut self, mut edit: impl FnMut(&mut [u32], &mut [f32])) {
         let mut start = 0;
         for &end in &self.ends {

@@ -41,7 +41,7 @@ const HEAD_BYTES: usize = 8 * (1 + KEY_WORDS + COUNTS);
 /// the clock in which its folder was listed changes no time. Some filesystems tick every two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What names the classes: the folders themselves, or a table in the state it was read.
+/// The source of the classes: the folders themselves, or a table in a certain state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderKey([u64; KEY_WORDS]);
 
@@ -68,7 +68,7 @@ impl FolderKey {
         ]))
     }
 
-    /// Of a folder whose folders are the classes.
+    /// For a folder with subfolders as classes.
     pub(crate) fn plain() -> FolderKey {
         FolderKey([0; KEY_WORDS])
     }
@@ -132,8 +132,8 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The length that a file with the header `head` must have, and its counts; `None` where that is not the header of a
-/// saved listing under this key.
+/// The length that a file with the header `head` must have, and its counts; `None` if that is not the header of a saved
+/// listing under this key.
 fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> {
     let words = head.get(..HEAD_BYTES)?.strip_prefix(MAGIC)?;
     let words = words.as_chunks::<8>().0.iter();
@@ -167,7 +167,7 @@ fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> 
     Some((bytes, counts))
 }
 
-/// The listing of `root` in these bytes, where they are whole and fit the key.
+/// The listing of `root` in these bytes, if they are complete and fit the key.
 pub(crate) fn decode(bytes: &[u8], key: &FolderKey, root: &Path) -> Option<Listing> {
     let (expected, counts) = expected_bytes(bytes, key)?;
     let [
@@ -270,7 +270,7 @@ fn is_inside(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'/').all(part) && memchr::memchr(0, name).is_none()
 }
 
-/// Where the listing of a folder may be saved: next to it first, then in the cache folder.
+/// Paths for saving the listing of a folder: next to it, then in the cache folder.
 pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
     // Without a slash at its end, after which a name would be inside.
     let Ok(root) = fs::canonicalize(root) else {
@@ -319,8 +319,8 @@ pub(crate) fn load(path: &Path, key: &FolderKey, root: &Path) -> Option<Listing>
     listing.folders.iter().all(holds).then_some(listing)
 }
 
-/// Saves a listing at the first of `places` that can be written, and returns which that was; `None` where there is
-/// none, or where a later change might not be noticed: a folder that changed just now may lack files that came just
+/// Saves a listing at the first of `places` that can be written, and returns that path; `None` if there are none, or if
+/// a later change might not be noticed: the listing of a folder that changed just now may lack files created just
 /// after.
 pub(crate) fn store(
     places: &[PathBuf],

@@ -10,7 +10,7 @@ use crate::record::labels::codes::Codes;
 pub(crate) struct Listing {
     pub(crate) set: FileSet,
     pub(crate) codes: Codes,
-    /// Names of the classes; none where all images are of one class without a name.
+    /// Names of the classes; empty if all images are of one class without a name.
     pub(crate) names: Vec<String>,
     /// The folders that were listed, below the root, with their times of last change.
     pub(crate) folders: Vec<(PathBuf, i64)>,
@@ -22,7 +22,7 @@ pub(crate) struct Listing {
 /// Remarks about a listing, for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remarks {
-    /// Files whose names are not those of images.
+    /// Files without the extension of an image.
     pub(crate) others: u64,
     /// Folders that would be classes and hold no image.
     pub(crate) empty_folders: Vec<PathBuf>,

@@ -27,7 +27,7 @@ const MOST_VARINT_BYTES: u64 = 10;
 #[derive(Debug)]
 pub(crate) enum Broken {
     Failed(io::Error),
-    /// What is wrong, and where.
+    /// A fault, and its offset.
     Damaged {
         at: u64,
         what: &'static str,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     pub(crate) name: Range<u64>,
-    /// `None` where its list is empty or absent: a writer of empty lists need not know their kind.
+    /// `None` if its list is empty or absent: a writer of empty lists need not know their kind.
     pub(crate) kind: Option<Kind>,
     pub(crate) list: Range<u64>,
 }
@@ -158,8 +158,8 @@ pub(crate) fn delimited(
     }
 }
 
-/// Where bytes that begin like an Example stop being one, and the number of the field there; `None` where they do not
-/// even begin like one, with a named feature.
+/// For bytes that begin like an Example but are not one: the offset of the first fault, and the number of the field
+/// there. `None` if they do not begin like one, with a named feature.
 pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut source = bytes;
     let mut within = 0..bytes.len() as u64;
@@ -316,14 +316,14 @@ pub(crate) fn push_numbers(
     Ok(((row.len() - before) / size) as u64)
 }
 
-/// What a label says.
+/// A parsed label.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Class<'a> {
     Number(f64),
     Name(&'a str),
 }
 
-/// The label in a list of one value; `None` where it is not a label.
+/// The label in a list of one value; `None` if it is not a label.
 pub(crate) fn class_of<'s>(
     source: &'s mut impl ByteSource,
     kind: Kind,
