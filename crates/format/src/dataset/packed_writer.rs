@@ -21,7 +21,7 @@ use crate::record::rows::{Layout, Row};
 /// Offsets that are buffered until their mean distance determines the packing of the rest.
 const SAMPLED_OFFSETS: usize = 4096;
 
-/// Counts of the written file.
+/// Summary of a written packed file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackedSummary {
     /// Number of records.

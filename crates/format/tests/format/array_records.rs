@@ -222,7 +222,7 @@ fn damage() {
     );
     with_metadata(metadata(1, 4), "it has not as many entries as it says");
     with_metadata(b"none".to_vec(), "its metadata are none");
-    // Chunks of records that state what they have not.
+    // Chunks of records with false headers.
     let chunk = |kind: u8, count: u64, bytes: u64, data: &[u8], message: &str| {
         let mut file = Written::new();
         let at = file.chunk(kind, count, bytes, data);

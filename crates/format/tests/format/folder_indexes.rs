@@ -108,7 +108,7 @@ fn a_second_opening_gives_the_same_without_listing() {
     assert_eq!(dataset.index_report().source, IndexSource::Built);
 }
 
-/// What is done to a folder, in words and in deed.
+/// A change of a folder: its description and the function that makes it.
 type Change = (&'static str, fn(&Path));
 
 /// Changes of the tree after its listing was kept.

@@ -84,7 +84,7 @@ fn latin1(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Categories whose bytes were not UTF-8 had no feature at all.
+/// Categories that are not UTF-8 get features too.
 #[test]
 fn latin1_and_utf8_are_the_same_table() {
     let text: String = (0..400)

@@ -181,7 +181,7 @@ fn headers_that_lie() {
     }
 }
 
-/// Every byte changed under checksums that fit: what is accepted holds together, nothing panics.
+/// Changes every byte under valid checksums: accepted files are consistent, and nothing panics.
 #[test]
 fn sound_checksums_are_not_enough() {
     let folder = tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What the tests of data sets share.
+//! Helpers of the tests of data sets.
 #![allow(dead_code)]
 
 pub mod array_record;
@@ -72,7 +72,7 @@ pub fn faults(dataset: &Dataset) -> Vec<Option<String>> {
     all.map(fault).collect()
 }
 
-/// The bytes of all records, read one by one, are those of its storage in every other way.
+/// Reading records one by one gives the same bytes as all other reads of the storage.
 pub fn check_reads(dataset: &Dataset) {
     let all: Vec<u8> = (0..dataset.records())
         .flat_map(|id| record(dataset, id))
