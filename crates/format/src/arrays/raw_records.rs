@@ -5,8 +5,8 @@
 //! ```
 //!
 //! Types are u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out
-//! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2,
-//! data3 …. Offsets are arithmetic; the labels are read once.
+//! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3
+//! …. Offsets are computed; the labels are read once.
 
 use pelton_batch::{DType, FieldSpec};
 

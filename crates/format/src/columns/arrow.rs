@@ -45,7 +45,7 @@ struct Batch {
     codec: Option<CompressionType>,
     /// Offset of its body, and its length.
     body: Span,
-    /// Which version of its dictionary each column uses.
+    /// The version of its dictionary that each column uses.
     dictionaries: Vec<usize>,
 }
 
@@ -491,7 +491,7 @@ fn bounds_of(raw: &[u8], buffers: usize) -> Option<Vec<Range<usize>>> {
     Some(bounds)
 }
 
-/// Which records of each run have a value.
+/// Marks the records of each run that have a value.
 fn nulls_of(file: &TableFile, runs: &[Run<'_>]) -> Result<Vec<Option<NullBuffer>>, Wrong> {
     let mut wanted = Vec::new();
     for run in runs {

@@ -1,4 +1,4 @@
-//! Which buffers of an Arrow batch belong to which column.
+//! Assigns the buffers of an Arrow batch to columns.
 //!
 //! A batch lists the buffers of all its columns in the order of the schema, those of a column before those of its
 //! children, without naming them: their count follows from the types.

@@ -1,7 +1,7 @@
 //! The columns of a file, and the kinds of their values.
 //!
-//! Columns of structs are columns of their own, called `outer.inner`. Columns that records cannot hold (maps, unions,
-//! lists of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
+//! Columns of structs are separate columns, called `outer.inner`. Columns that records cannot hold (maps, unions, lists
+//! of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
 
 use arrow_schema::{DataType, FieldRef, Fields, TimeUnit};
 use pelton_batch::{DType, FieldSpec};
@@ -29,7 +29,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// Numbers of this type, and dates, times and durations as the whole numbers that they are stored as.
+    /// Numbers of this type, and dates, times and durations as the whole numbers that store them.
     pub(crate) fn of(data_type: &DataType) -> Option<Element> {
         Some(match data_type {
             DataType::Boolean => Element::Bool,

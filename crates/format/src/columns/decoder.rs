@@ -142,7 +142,7 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
-    /// The columns that are features, and after them those that hold nothing but nulls.
+    /// The columns that are features, then those with only nulls.
     names: Vec<String>,
     /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
@@ -320,7 +320,7 @@ impl Cells for ColumnFeatures {
     }
 }
 
-/// The whole number that dates and points in time are stored as.
+/// The whole number that stores a date or a point in time.
 fn whole_value(bytes: &[u8]) -> Option<i64> {
     match *bytes {
         [a, b, c, d] => Some(i64::from(i32::from_le_bytes([a, b, c, d]))),
@@ -329,14 +329,14 @@ fn whole_value(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// A column of features holds no value.
+/// The fault of a missing value in a column of features.
 #[cold]
 fn null_feature(column: &str) -> Fault {
     let what = "holds no value (null); `missing` zero or `missing` mean fills such values in";
     Fault::column(column, what)
 }
 
-/// A column of features holds a number that is not finite in 32 bits.
+/// The fault of a number in a column of features that is not finite in 32 bits.
 #[cold]
 fn bad_feature(column: &str, value: f64) -> Fault {
     let what = if value.is_nan() {

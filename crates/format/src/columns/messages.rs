@@ -13,7 +13,7 @@ use crate::columns::table::{TableFile, Wrong, guarded};
 pub(crate) const MAGIC: &[u8; 6] = b"ARROW1";
 /// Starts a message; older messages start with their length.
 const CONTINUATION: u32 = u32::MAX;
-/// Bytes of a message that are read first: most have no more before their body.
+/// Bytes of a message to read first: most have at most this before their body.
 const READ_AHEAD: u64 = 4096;
 /// Longest description of a batch.
 const MOST_MESSAGE_BYTES: u64 = 256 << 20;

@@ -1,4 +1,4 @@
-//! Opening Parquet and Arrow files: which columns, which of them is the label, and the offsets of records.
+//! Opens Parquet and Arrow files: chooses columns and the label, and finds the offsets of records.
 //!
 //! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. If a column
 //! holds strings or lists, the lengths of all its values are read once and kept in a sidecar.
@@ -118,7 +118,7 @@ impl Format for Columns {
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
                 let choice = choose(source, schema.leaves(), notes);
                 let choice = match choice {
-                    // Without records types say little: a column may hold nothing but nulls.
+                    // Without records types say little: a column may have only nulls.
                     Err(error) => {
                         let rows = schema.read(Vec::new(), &interrupted).map_err(refused)?;
                         return Err(if rows.groups() == [0] {

@@ -221,7 +221,7 @@ impl Drop for DecodedBlocks {
 /// The id of the file of a block, and its first record.
 type Key = (u64, u64);
 
-/// A block, or why it cannot be decoded; empty until it is needed.
+/// A block, or its error; empty until it is needed.
 type Slot = Arc<Mutex<Option<Result<Arc<Vec<u8>>, String>>>>;
 
 /// Decoded blocks; those used least recently are dropped.
@@ -387,7 +387,7 @@ impl Storage for InPlace {
     }
 }
 
-/// The offsets of the first byte that adjacent ranges have and of the first after them.
+/// The offsets of the first byte of adjacent ranges and of the first after them.
 fn ends_of(stretch: &[RangeRead<'_>]) -> (u64, u64) {
     let bytes: u64 = stretch.iter().map(|read| read.filled as u64).sum();
     (stretch[0].offset, stretch[0].offset + bytes)

@@ -15,7 +15,7 @@ use crate::columns::values::{Items, Values};
 pub(crate) enum Wrong {
     /// The storage failed.
     Storage(StorageError),
-    /// The file's parts do not fit together.
+    /// The parts of the file are inconsistent.
     Damaged(String),
 }
 
@@ -87,7 +87,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
     fn group_bytes(&self) -> f64;
 }
 
-/// Number of the group of record `record`.
+/// Index of the group with record `record`.
 pub(crate) fn group_of(groups: &[u64], record: u64) -> usize {
     groups.partition_point(|first| *first <= record) - 1
 }

@@ -1,7 +1,7 @@
-//! Values of one column for a run of records, taken from memory as Arrow lays it out.
+//! Values of one column for a run of records, taken from memory in Arrow's layout.
 //!
-//! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: a
-//! value that reaches beyond its buffer gives `None`.
+//! Parquet files are decoded into such memory, Arrow files consist of it. Offsets and lengths are not trusted: a value
+//! that reaches beyond its buffer gives `None`.
 
 use arrow_buffer::{Buffer, NullBuffer, i256};
 use arrow_data::ArrayData;

@@ -1,9 +1,9 @@
 //! Sums for comparing the records of two epochs, independent of order.
 //!
 //! A fingerprint of samples does not see a record that changed between them, and a hash of whole files would take a
-//! pass of its own. These sums are taken of rows that are decoded anyway: CRC-32C, which finds any change of up to 32
-//! bits in a row with certainty, mixed with id and class. Two epochs that used the same records, as the sum of their
-//! ids says, must agree in the other sum.
+//! separate pass. These sums are of rows that are decoded anyway: CRC-32C, which finds any change of up to 32 bits in a
+//! row with certainty, mixed with id and class. Two epochs that used the same records, as the sum of their ids says,
+//! must agree in the other sum.
 
 use std::fmt;
 use std::ops::AddAssign;

@@ -44,8 +44,8 @@ impl DataFile {
         &self.path
     }
 
-    /// The file that holds this file's record `record`: a file of the folder, or the path itself. Panics unless
-    /// `record` is below [`DataFile::records`].
+    /// The file with the record `record` of this file: a file of the folder, or the path itself. Panics unless `record`
+    /// is below [`DataFile::records`].
     pub fn record_path(&self, record: u64) -> PathBuf {
         assert!(record < self.records);
         let of_folder = self.parts.as_ref().map(|parts| parts.path(record as usize));

@@ -60,7 +60,7 @@ impl<'a> KeptCells<'a> {
         })
     }
 
-    /// Calls `take` with the cells of each of the records `ids`, which ascend.
+    /// Calls `take` with the cells of each of the records `ids`, in ascending order.
     ///
     /// Errors: a record cannot be read.
     pub fn read(

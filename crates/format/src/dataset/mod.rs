@@ -77,7 +77,7 @@ pub struct Dataset {
 
 /// Renumbers the features of decoded sparse rows.
 pub trait Renumber: fmt::Debug + Send + Sync {
-    /// Replaces the indices of one row, which must stay ascending, and reorders the values with them.
+    /// Replaces the indices of one row, and reorders the values with them; indices must stay ascending.
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 
@@ -309,7 +309,7 @@ impl Dataset {
         self.index = self.index.max(file.index);
         self.scan_seconds += opened.scan_seconds;
         let form = file.decoder.label_form();
-        // A model of numbers does not know names, nor one of names numbers.
+        // A model of numbers cannot use names, and a model of names cannot use numbers.
         let named = match &options.labels {
             Some(_) if classes.positive.is_none() => classes.labels.has_names(),
             _ => !file.names.is_empty(),
@@ -551,7 +551,7 @@ impl Dataset {
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 
-    /// The error that record `id` is `wrong`, with its file and its line or offset.
+    /// The error for record `id` with the fault `wrong`, with its file and its line or offset.
     pub fn error_in(&self, id: u64, wrong: String) -> FormatError {
         let (_, file) = self.file_of(id);
         bad_record(file, id - file.first_id, Fault::new(wrong))

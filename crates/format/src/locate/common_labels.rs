@@ -39,7 +39,7 @@ pub(crate) fn check_targets(opened: &[Opened]) -> Result<(), FormatError> {
     Err(FormatError::new(what).in_file(&file.path))
 }
 
-/// The remark on files that number classes that are known by name.
+/// The remark on files with numeric labels if the known classes have names.
 fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
         file.shard.names.is_empty()
@@ -98,7 +98,7 @@ pub(crate) fn common_names(
     Ok(Some(names))
 }
 
-/// Two files of a data set do not go together.
+/// The error for two incompatible files of a data set.
 pub(crate) fn not_alike(
     file: &Opened,
     found: impl Display,

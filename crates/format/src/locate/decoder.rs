@@ -23,8 +23,8 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
     /// fault the caller drops the partial row.
     fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
 
-    /// Distinguishes how the same bytes are read: by which decoder, with which label, and whether indices count from
-    /// 0. Saved runs contain these numbers.
+    /// Distinguishes how the same bytes are read: the decoder, the label, and whether indices count from 0. Saved runs
+    /// contain these numbers.
     fn fingerprint(&self) -> [u64; 3];
 
     /// The schema of rows of named arrays.

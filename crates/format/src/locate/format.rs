@@ -1,6 +1,6 @@
 //! The trait of a format: recognising and opening its files.
 //!
-//! A format is a file that implements [`Format`], and a line of the list in `formats/mod.rs`.
+//! A format is a file that implements [`Format`], and a line of the list in `dataset/formats.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use crate::record::labels::codes::Codes;
 use crate::record::options::OpenOptions;
 use crate::record::rows::Layout;
 
-/// How files of one format are recognised and opened.
+/// Recognises and opens files of one format.
 pub(crate) trait Format: Sync {
     /// Its name in messages; `--format` takes it, with `:` and an argument if it has one.
     fn name(&self) -> &'static str;
@@ -71,8 +71,8 @@ pub(crate) trait Format: Sync {
             .then_some("name a column, or leave it out; json:KEY is for samples of tar files")
     }
 
-    /// Finds the offsets of records and how they are decoded; remarks for the user are added to `notes`. Errors need
-    /// no path.
+    /// Finds the offsets of records and makes the decoder; adds remarks for the user to `notes`. Errors may lack the
+    /// path.
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError>;
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Shard {
     pub(crate) labels: FileLabels,
     /// Names of the labels, if they have names.
     pub(crate) names: Vec<String>,
-    /// Whether records still number their classes.
+    /// Whether records state class numbers in spite of the names.
     pub(crate) names_decorate_numbers: bool,
     /// The labels of records that do not state theirs.
     pub(crate) codes: Codes,
@@ -135,7 +135,7 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Records of this kind, without labels; the format fills in their number and offsets.
+    /// Records of this kind, without labels; the format fills in their count and offsets.
     pub(crate) fn new(
         contents: Contents,
         layout: Layout,
@@ -206,7 +206,7 @@ impl Shard {
         }
     }
 
-    /// Adds the records that a scan or a sidecar found; `how` says in words how.
+    /// Adds the records that a scan or a sidecar found; `how` describes how in words.
     pub(crate) fn at(self, located: Located, index: IndexSource, how: &'static str) -> Shard {
         let (records, end) = (located.starts.len(), located.end);
         let first = located.starts.walk(0).next().unwrap_or(end);

@@ -9,7 +9,7 @@ pub enum Reach {
     AsItLies,
     /// One read for each column.
     Gathered {
-        /// Offsets of the file that a record's values are at.
+        /// Count of separate file offsets with a record's values.
         places: u32,
     },
     /// Computing it, which takes no longer for a single record.

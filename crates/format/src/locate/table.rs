@@ -18,7 +18,7 @@ pub(crate) enum Cell<'a> {
     Spelled(Cow<'a, [u8]>),
     /// A string, which spells nothing else.
     Text(Cow<'a, [u8]>),
-    /// A date as text, stored as a number, which it still is for those who take it as one.
+    /// A date as text, with the number that stores it, which is used if numbers are wanted.
     #[cfg_attr(not(feature = "columns"), allow(dead_code))]
     Date(String, f64),
 }
@@ -53,7 +53,7 @@ impl Cell<'_> {
         self.plain_number().or_else(written)
     }
 
-    /// The same of numbers as programs write them.
+    /// The same for numbers as programs write them.
     pub(crate) fn plain_number(&self) -> Option<f64> {
         match self {
             Cell::Number(value) => Some(*value).filter(|value| value.is_finite()),
@@ -63,7 +63,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The number that its text is, with thousands or a unit; not a code that begins with 0.
+    /// The number of its text, with thousands or a unit; not a code that begins with 0.
     pub(crate) fn written(&self) -> Option<WrittenNumber> {
         match self {
             Cell::Spelled(text) | Cell::Text(text) => WrittenNumber::parse(text, false),

@@ -18,7 +18,7 @@ const KINDS: [&str; 5] = ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "sha1"];
 #[derive(Clone, Debug)]
 pub struct Expected {
     bytes: Option<u64>,
-    /// The checksum that is fastest to compute, and its kind; kinds that are not known are not checked.
+    /// The checksum that is fastest to compute, and its kind; unknown kinds are not checked.
     sum: Option<(&'static str, String)>,
     unknown: Vec<String>,
 }
@@ -63,7 +63,7 @@ impl Expected {
         }
     }
 
-    /// Compares the checksum of all bytes, which `pieces` passes on in order.
+    /// Compares the checksum of all bytes; `pieces` passes them on in order.
     pub(crate) fn check_sum(
         &self,
         pieces: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<(), FormatError>,

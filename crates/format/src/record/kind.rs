@@ -49,7 +49,7 @@ impl fmt::Display for FormatKind {
     }
 }
 
-/// How the bytes of a file are compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     Gzip,
@@ -269,7 +269,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     }
 }
 
-/// A file is compressed with a codec that is not read.
+/// The error for a file in an unsupported compression.
 pub(crate) fn unread(codec: &str) -> FormatError {
     FormatError::new(format!(
         "is compressed with {codec}, which is not read; decompress it, or compress it with gzip or zstd"

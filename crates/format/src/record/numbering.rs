@@ -1,4 +1,4 @@
-//! How files number their features, for messages and for people.
+//! How files number their features, for messages and users.
 
 use std::fmt;
 

@@ -145,26 +145,26 @@ pub struct OpenOptions {
     /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
     /// order.
     pub columns: Option<KnownColumns>,
-    /// Rows of `.npy` are arrays of any kind, and no column of them is the label.
+    /// Rows of `.npy` are arrays of any kind, without a label column.
     pub whole_arrays: bool,
     /// A table with the classes of a folder's images in its column `label`.
     pub label_file: Option<PathBuf>,
     /// The column of that table that names the image.
     pub file_column: LabelColumn,
-    /// Two classes: this label as +1 against all others as -1.
+    /// Two classes: this label is +1, all others are -1.
     pub positive: Option<ClassName>,
     /// The known classes, such as those of the training set when reading a test set; other classes are faults.
     pub labels: Option<ClassMap>,
     /// Labels are real targets, not classes: the label of a decoded record is the bits of its target as an f32, and
     /// labels are not listed.
     pub targets: bool,
-    /// Classes without names are sorted by their numbers, as nets have them; otherwise rows of features have them in
-    /// order of first appearance.
+    /// Sort classes without names by their numbers, as for nets; otherwise rows of features have them in order of first
+    /// appearance.
     pub by_number: bool,
-    /// Damage that a scan finds makes a record that cannot be decoded instead of an error, so that the reader applies
-    /// a policy to it; [`Dataset::first_bad`](crate::Dataset::first_bad) reports it.
+    /// If a scan finds damage, return a record that cannot be decoded instead of an error, so that the reader applies
+    /// its policy; [`Dataset::first_bad`](crate::Dataset::first_bad) reports it.
     pub tolerant: bool,
-    /// Unknown labels do not matter: predictions do not use them.
+    /// Accept unknown labels: predictions do not use them.
     pub any_label: bool,
     /// The model's number of features, for reading a test set: sparse rows lose further features, dense rows must have
     /// as many. If labels do not matter, a CSV, TSV or `.npy` file with this many columns has no label.
@@ -206,12 +206,12 @@ impl OpenOptions {
         }
     }
 
-    /// Errors: the caller asked to stop.
+    /// Errors: the caller has set `interrupt`.
     pub(crate) fn check_interrupt(&self) -> Result<(), FormatError> {
         check_interrupt(&self.interrupt)
     }
 
-    /// Whether rows with this many columns contain only the features of a model, labels not being used.
+    /// Whether rows with this many columns contain only the features of a model; labels are not used then.
     pub(crate) fn are_all_features(&self, columns: usize) -> bool {
         self.any_label && self.features == Some(columns as u64)
     }

@@ -38,7 +38,7 @@ const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
 /// Most records to try for a valid one, which determines the payload.
 const FIRST_RECORDS: usize = 64;
-/// Mean bytes of a record that the list of offsets is first built for.
+/// Assumed mean bytes of a record for building the list of offsets.
 const EXPECTED_RECORD_BYTES: u64 = 1 << 10;
 
 /// Records that turn out to be Examples or not, or records as bytes.

@@ -166,7 +166,7 @@ fn damage() {
         }
         // The first record may be damaged, but not all.
         open(&damaged(64 + 45), &with(&folder, None, None)).unwrap();
-        // Any byte may be another, and the file may end anywhere.
+        // Any byte may change, and the file may end anywhere.
         for byte in (0..600).chain(whole.len() - 65536..whole.len() - 65536 + 150) {
             if let Ok(dataset) = open(&damaged(byte), &with(&folder, None, None)) {
                 assert_eq!(dataset.records(), 3);
@@ -192,7 +192,7 @@ fn damage() {
         "byte 65535: it does not end in a postscript; the file is damaged or not written to its end",
     );
     refuses(&Written::new().finish(true), "holds no records");
-    // Footers that do not hold together.
+    // Inconsistent footers.
     let footer = |change: &dyn Fn(&mut Written), message: &str| {
         let mut written = write(false);
         change(&mut written);

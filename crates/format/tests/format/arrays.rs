@@ -268,7 +268,7 @@ fn arrays_of_a_zip_file() {
         let path = file(folder.path(), "cut.npz", &whole[..cut]);
         assert!(open(&path, &with(&folder, None, None)).is_err(), "{cut}");
     }
-    // Bytes of arrays and of their headers that are others are never handed out.
+    // Changed bytes of arrays or headers are never returned.
     for at in (0..whole.len() - 200).step_by(3) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
@@ -278,7 +278,7 @@ fn arrays_of_a_zip_file() {
             Err(error) => assert!(error.to_string().contains("damaged.npz"), "{error}"),
         }
     }
-    // Any byte of the table may be another: no panic, and no more memory than the file has.
+    // Any byte of the table may change: no panic, and no more memory than the file has.
     for at in whole.len() - 200..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;

@@ -1,4 +1,4 @@
-//! Which number is which class: the folders that are classes, and classes that are known from before.
+//! The numbers of classes: folders as classes, and known classes.
 
 use std::fs;
 use std::path::PathBuf;

@@ -516,7 +516,7 @@ fn damage_is_an_error_that_names_the_file() {
             let error = outcome(&folder, name, &whole[..cut]).unwrap();
             assert!(error.contains(name), "{name} up to {cut}: {error}");
         }
-        // Any byte may be wrong: that is found out, or it does no harm.
+        // Any byte may be wrong: the error is found, or it is harmless.
         for at in (0..whole.len()).step_by(13) {
             for bit in [0, 6] {
                 let mut damaged = whole.clone();
@@ -593,7 +593,7 @@ fn three_million_flights() {
         );
         assert_eq!(dataset.labels().value(rows.label(i)), delay);
     }
-    // All records, in parts of a size that has nothing to do with that of blocks.
+    // All records, in parts of a size unrelated to that of blocks.
     let numbers = with(&folder, Some("parquet:distance,delay"), None);
     let dataset = open(&path, &numbers).unwrap();
     let (mut sums, mut buffer) = ([0i64; 2], vec![0; 16 * 100_003]);

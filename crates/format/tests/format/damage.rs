@@ -8,7 +8,7 @@ use crate::support::{faults, file, options};
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
-/// Options that leave damage to the one that reads.
+/// Options that leave damage to the reader.
 fn tolerant(folder: &Path) -> OpenOptions {
     OpenOptions {
         tolerant: true,

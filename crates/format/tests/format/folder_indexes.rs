@@ -1,5 +1,4 @@
-//! Kept listings of folders of images: used while they hold, made again otherwise, and never believed when
-//! damaged.
+//! Saved listings of folders of images: used while valid, rebuilt otherwise, and never trusted if damaged.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -164,7 +163,7 @@ fn a_tree_that_is_being_filled_is_not_kept() {
     case.open();
     assert!(!case.index().exists());
     settle(&case.root);
-    // A link to nothing may come to lead to a folder.
+    // A dangling link may lead to a folder later.
     std::os::unix::fs::symlink("nowhere", case.root.join("b/link")).unwrap();
     settle(&case.root);
     case.open();

@@ -352,7 +352,7 @@ fn values_of_every_kind_of_json() {
     );
     assert!(fault(1, &plain).contains("line 2: \"b\" is null, a missing value;"));
     assert_eq!(fault(2, &plain), "");
-    // Those that are named alone count.
+    // Only the named keys are fields.
     let chosen = |keys: &str| with(&folder, Some(&format!("jsonl:{keys}")), None);
     for id in 0..3 {
         assert_eq!(fault(id, &chosen("t,o")), "");

@@ -358,7 +358,7 @@ fn other_compression_is_named() {
     assert!(error.contains("is compressed with Brotli"), "{error}");
 }
 
-/// An error behind a guess says that it was one.
+/// An error after a guessed format says so.
 #[test]
 fn guesses_are_named_with_what_is_wrong() {
     let folder = tempdir().unwrap();

@@ -230,7 +230,7 @@ fn another_tag_is_another_file() {
     assert!(fingerprints[0] == fingerprints[2] && fingerprints[0] != fingerprints[1]);
 }
 
-/// Several files are opened at once and are the same data in the same order; the first that fails is said.
+/// Several files are opened at once and are the same data in the same order; the first failure is reported.
 #[test]
 fn several_files_are_one_sequence() {
     let folder = tempdir().unwrap();

@@ -171,7 +171,7 @@ fn features(path: &Path, options: &OpenOptions) -> (Vec<Vec<(String, f32)>>, Vec
     ((0..rows.len()).map(of).collect(), uses)
 }
 
-/// Checks that a table with the column `x` is the same in all formats, and that this column is taken for `expected`.
+/// Checks that a table with the column `x` is the same in all formats, and that this column is used as `expected`.
 fn check(column: Column, kinds: &[&str], expected: &str) {
     let folder = tempdir().unwrap();
     let table: Table = vec![

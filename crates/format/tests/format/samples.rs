@@ -1,4 +1,4 @@
-//! Data sets of bytes: text, IDX, CIFAR and folders, sound and not.
+//! Data sets of bytes: text, IDX, CIFAR and folders, valid and damaged.
 
 use std::fs;
 use std::io::Write;
@@ -105,7 +105,7 @@ fn every_line_of_text_is_a_record() {
         &text,
         "holds no records",
     );
-    // Text and numbers do not go together.
+    // Text and numbers do not form one data set.
     let numbers = file(folder.path(), "x.libsvm", "1 1:1\n-1 2:1\n");
     let error = Dataset::open(&[folder.path().join("x.txt"), numbers], &options).unwrap_err();
     assert!(error.to_string().contains("sparse rows where"), "{error}");

@@ -529,7 +529,7 @@ fn damage() {
         ),
         "it has 0 columns",
     );
-    // Any byte may be another: no panic.
+    // Any byte may change: no panic.
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x41;

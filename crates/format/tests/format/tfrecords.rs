@@ -113,7 +113,7 @@ fn files_that_tensorflow_wrote() {
         assert_eq!(dataset.labels().values(), [0.0, 1.0]);
         assert_eq!(dataset.notes(), [] as [&str; 0]);
     }
-    // Another label; the one that is called so is a field then.
+    // With another label, `label` is a field.
     let by_number = open(&path, &with(&folder, None, Some("number"))).unwrap();
     assert_eq!(by_number.labels().values(), [-4.0, -3.0, -2.0, -1.0, 0.0]);
     assert!(by_number.fields().get("label").is_some());
@@ -449,7 +449,7 @@ fn damage() {
     ]
     .concat();
     bad(&unsound, "no checksum of its first records fits");
-    // Any byte may be another: no panic, and no more memory than the file has.
+    // Any byte may change: no panic, and no more memory than the file has.
     for at in 0..whole.len() {
         let path = damaged(at, whole[at] ^ 0x15);
         if let Ok(dataset) = open(&path, &with(&folder, None, None)) {

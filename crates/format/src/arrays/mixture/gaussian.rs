@@ -6,9 +6,9 @@
 //! record    = bent(view)
 //! ```
 //!
-//! Each g is a vector of standard normal numbers under a key of its own. The variances s_l² fall by [`FALL`] from level
-//! to level and add up to 1. So each class has up to 31 siblings that share all but its last vector, and these are its
-//! hard neighbours: a tenth as many classes are an easier problem. A view's own |z| makes some views clear and some
+//! Each g is a vector of standard normal numbers under a separate key. The variances s_l² fall by [`FALL`] from level
+//! to level and add up to 1. So each class has up to 31 siblings that share all but its last vector. These are its hard
+//! neighbours: a tenth as many classes are an easier problem. A view's own |z| makes some views clear and some
 //! hopeless, as pictures are; with one amplitude for all, accuracy would fall from nearly all to nearly nothing within
 //! two decades of classes.
 //!
@@ -76,7 +76,7 @@ impl Halves {
 }
 
 impl GaussianMixture {
-    /// Of `classes` classes and records of `features` numbers, which are even.
+    /// A mixture of `classes` classes with records of `features` numbers, an even count.
     pub(crate) fn new(seed: u64, classes: u64, features: usize, noise: f32) -> GaussianMixture {
         let mut levels = Vec::new();
         let (mut count, mut rest) = (BRANCHES, 1.0f32);
@@ -164,7 +164,7 @@ impl Coupling {
                 );
                 for j in 0..half {
                     let (weight, _) = normal_pair(self::number(stream, j as u64));
-                    // Groups of columns one after another, the rows of each side by side.
+                    // Groups of columns in order; the rows of each group are contiguous.
                     rows[j / GROUP * half + i][j % GROUP] = weight * scale;
                 }
             }
@@ -187,7 +187,7 @@ impl Coupling {
             .zip(self.inner.chunks(half))
         {
             let sums = product(from, rows);
-            // Not `map` of arrays, which is a function of its own without link-time optimisation.
+            // Not `map` of arrays, which is a separate function without link-time optimisation.
             for (value, x) in group.iter_mut().zip(sums) {
                 *value = x / (1.0 + x * x).sqrt();
             }
@@ -399,7 +399,7 @@ mod tests {
         squares.sum::<f64>() / a.len() as f64
     }
 
-    /// Two classes that part at a level are twice the variance of the levels from there on apart.
+    /// The squared distance of two classes that part at a level is twice the variance of the levels from there on.
     #[test]
     fn centres_lie_as_far_apart_as_their_ancestors_say() {
         let numbers = GaussianMixture::new(3, 1_000_000, 64, 1.0);
@@ -413,15 +413,15 @@ mod tests {
                 })
                 .sum();
             let expected = 2.0 * f64::from(FALL).powi(level);
-            // A squared normal number has the relative deviation √2. Pairs share ancestors, which are 32 at the least:
-            // as many are independent.
+            // A squared normal number has the relative deviation √2. Pairs share ancestors; with at least 32 of these,
+            // 32 pairs are independent.
             let bound = 5.0 * (2.0 / (64.0 * 32.0f64)).sqrt() * expected;
             let found = sum / pairs as f64;
             assert!((found - expected).abs() < bound, "{found}, not {expected}");
         }
     }
 
-    /// Undoing the couplings of a view gives its centre and noise of the deviation asked for.
+    /// Undoing the couplings of a view gives its centre and noise of the given deviation.
     #[test]
     fn views_lie_around_their_centres_once_unbent() {
         let numbers = GaussianMixture::new(8, 100_000, 64, 0.5);
@@ -449,7 +449,7 @@ mod tests {
     }
 
     /// The noise that `demo:classes` has by default: a nearest centre is right for 89.8 % of the views of 10⁴ classes,
-    /// which another program has found of 6 000 views of three mixtures.
+    /// as another program found on 6 000 views of three mixtures.
     #[test]
     fn the_nearest_centre_is_right_as_often_as_stated() {
         let (classes, views, noise) = (10_000, 300, 1.1);

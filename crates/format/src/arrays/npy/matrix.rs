@@ -1,4 +1,4 @@
-//! `.npy` files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes `.npy` files.
 
 use std::sync::Arc;
 

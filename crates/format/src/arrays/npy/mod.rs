@@ -1,8 +1,8 @@
 //! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
 //! Matrices of f4, f8, i4 or i8 are features, and one column is the label; in any other array each row is one field.
-//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many
-//! offsets of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! Numbers are little-endian, format versions 1 to 3. In Fortran order each number of a row is read from a separate
+//! offset of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
 pub(crate) mod matrix;
@@ -239,7 +239,7 @@ pub fn decode_npy_row(
     decode_numbers(bytes, rules, row)
 }
 
-/// The same of features of any type.
+/// The same for features of any type.
 #[inline]
 pub(crate) fn decode_numbers<T: Feature>(
     bytes: &[u8],
@@ -288,7 +288,7 @@ pub(crate) fn decode_numbers<T: Feature>(
     Ok(label)
 }
 
-/// Whether a feature is another whole number than its cell. Beyond 2^53 floating-point numbers are magnitudes, not
+/// Whether a feature differs from the whole number in its cell. Beyond 2^53 floating-point numbers are magnitudes, not
 /// counts.
 #[cold]
 fn rounds<T: Feature>(number: DType, cell: &[u8], value: T) -> bool {

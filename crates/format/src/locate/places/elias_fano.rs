@@ -60,13 +60,13 @@ impl EliasFano {
         (8 * words + 2 * self.subs.len()) as u64
     }
 
-    /// Number `i`; panics unless `i` is below [`EliasFano::len`].
+    /// The `i`-th number; panics unless `i` is below [`EliasFano::len`].
     #[inline]
     pub fn get(&self, i: u64) -> u64 {
         self.walk(i).current().expect("i is below the length")
     }
 
-    /// A walk over the numbers from number `i` on.
+    /// A walk over the numbers from the `i`-th on.
     #[inline]
     pub fn walk(&self, i: u64) -> Walk<'_> {
         if i >= self.len {

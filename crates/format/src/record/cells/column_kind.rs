@@ -144,7 +144,7 @@ pub struct NamedKind {
 }
 
 impl NamedKind {
-    /// Whether it is said of the column of this name.
+    /// Whether it applies to the column of this name.
     pub(crate) fn is_of(&self, name: &str) -> bool {
         match self.column.strip_suffix('*') {
             _ if self.column == name => true,

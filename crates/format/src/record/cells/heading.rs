@@ -1,8 +1,7 @@
-//! The first line of a CSV or TSV file: whether it names the columns, which of them is the label, and whether cells are
-//! separated as the format says.
+//! The first line of a CSV or TSV file: whether it names the columns, the label's column, and the delimiter.
 //!
-//! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. An ambiguous
-//! first line is refused: a header read as a record, or the reverse, would train a model on nonsense.
+//! Lines are compared with the next hundred at most, within the first 64 KiB of the file. An ambiguous first line is
+//! refused: a header read as a record, or the reverse, would train a model on nonsense.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -165,7 +164,7 @@ fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Header {
-    /// Decided by its content; an ambiguous line is refused.
+    /// Decide by its content; an ambiguous line is refused.
     #[default]
     Auto,
     /// It does.
@@ -278,7 +277,7 @@ impl Heading {
 
     /// Why a line with numbers may be names rather than values of a record.
     fn doubt(&self, label: Option<usize>, others: &[Vec<Cow<'_, [u8]>>]) -> Option<&'static str> {
-        /// Columns that hardly any record counts up by chance.
+        /// A record hardly counts up over this many columns by chance.
         const MANY: usize = 5;
         /// Years exceed small values by this factor.
         const BEYOND: f64 = 10.0;

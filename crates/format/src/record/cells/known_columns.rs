@@ -53,7 +53,7 @@ impl KnownColumns {
     }
 }
 
-/// A file has other columns than `of`.
+/// The error for a file with other columns than `of`.
 pub(crate) fn other_columns(difference: &Difference, of: impl Display) -> FormatError {
     FormatError::new(format!(
         "{difference}, unlike {of}; give it the same columns, in any order"

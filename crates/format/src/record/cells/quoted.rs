@@ -1,4 +1,4 @@
-//! Cells of a record, and the double quotes around them as RFC 4180 and Python's `csv` have them.
+//! Cells of a record, and the double quotes around them, as in RFC 4180 and Python's `csv`.
 //!
 //! A quote opens a quoted cell only at the start of a cell, after blanks at most; anywhere else it is text, as in
 //! `5" pipe`. Within a quoted cell delimiters and newlines are text, and `""` is one quote. Text between the closing
@@ -121,7 +121,7 @@ fn unescaped(mut inner: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The cells of the record at the start of some bytes, as they are written.
+/// The cells of the record at the start of some bytes, as written.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells<'b> {
     bytes: &'b [u8],

@@ -37,7 +37,7 @@ pub enum FormatErrorKind {
     Input,
     /// The data holds no records.
     Empty,
-    /// No column, or more than one, is the label that was asked for.
+    /// No column, or more than one, matches the requested label.
     LabelColumn,
     /// The content does not fit the format.
     Malformed,
@@ -239,7 +239,7 @@ impl Fault {
     /// The record has disappeared since indexing.
     pub(crate) const NO_RECORD: Fault =
         Fault::of("holds no record; the file changed after it was indexed: run again");
-    /// A label outside the record that is missing or no class.
+    /// A label outside the record that is missing or not a class.
     pub(crate) const NO_CLASS: Fault = Fault::of(
         "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`",
     );

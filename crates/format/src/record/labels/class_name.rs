@@ -1,4 +1,4 @@
-//! A class as a person names it.
+//! A class as the user names it.
 
 use std::convert::Infallible;
 use std::fmt;

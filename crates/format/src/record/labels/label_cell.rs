@@ -12,7 +12,7 @@ use crate::record::numbers::parse::{NotANumber, parse_f64};
 pub(crate) enum LabelCell<'a> {
     Number(f64),
     Name(&'a str),
-    /// Nothing that can name a class.
+    /// Cannot name a class.
     Neither,
 }
 

@@ -384,7 +384,7 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
 /// The most distinct labels a classification may have.
 pub(crate) const MOST_LABELS: usize = 1 << 28;
 
-/// A file has more than `limit` distinct labels.
+/// The error for a file with more than `limit` distinct labels.
 #[cold]
 pub(crate) fn too_many_labels(limit: usize) -> FormatError {
     let what = format!(
@@ -437,7 +437,7 @@ impl LabelCollector {
     }
 }
 
-/// How the label values of a file become classes of the data set.
+/// Maps the label values of a file to classes of the data set.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     pub(crate) labels: std::sync::Arc<ClassMap>,

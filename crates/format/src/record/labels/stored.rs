@@ -21,7 +21,7 @@ pub(crate) enum Label<'a> {
     Number(f64),
     /// A position in the file's list of labels.
     Code(u32),
-    /// A cell of text as it is written, in a column (from 0), and whether numbers have decimal commas.
+    /// A cell of text as written, in a column (from 0), and whether numbers have decimal commas.
     Cell(&'a [u8], usize, bool),
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum LabelForm {
     Codes,
     /// As numbers alone.
     Numbers,
-    /// As cells of text, which are numbers or names.
+    /// As cells of text, with numbers or names.
     Cells,
 }
 
@@ -53,7 +53,7 @@ enum Cells {
     Numbers,
     /// The code that each name has.
     Names(Arc<HashMap<String, u32>>),
-    /// Nothing: any content counts as the first class.
+    /// Ignored: any content counts as the first class.
     Unread,
     /// Real targets.
     Targets,

@@ -279,7 +279,7 @@ pub(crate) fn column_type(column: &str, found: impl Display) -> FormatError {
     ))
 }
 
-/// No column is called `wanted`; there are `columns`.
+/// The error if no column is called `wanted`; there are `columns`.
 pub(crate) fn no_column(wanted: &str, columns: String) -> FormatError {
     FormatError::new(format!(
         "has no column {wanted}; its columns are {columns}; name some of them with `format`"

@@ -1,10 +1,9 @@
 //! Decoded rows: [`Rows`] is a segment that one decoder fills; a batch is a [`RowTable`], an ordered list of rows
 //! over shared segments.
 //!
-//! Decoding appends rows to segments in the order in which the bytes arrive (usually file order); the table then
-//! lists them in the order of the plan. So a row is copied once, from the read buffer to its segment, in any order. A
-//! contiguous batch was rejected for sparse rows: their length is known only after decoding, so it needs a second
-//! copy.
+//! Decoding appends rows to segments in the order of arrival (usually file order); the table then lists them in the
+//! order of the plan. So a row is copied once, from the read buffer to its segment, in any order. A contiguous batch
+//! was rejected for sparse rows: their length is known only after decoding, so it needs a second copy.
 
 pub(crate) mod feature_type;
 pub(crate) mod fields;
@@ -232,8 +231,8 @@ impl Rows {
         }
     }
 
-    /// Appends a row that `write` puts straight into the value array (dense layout): `write` gets
-    /// `width` zeros to fill. On an error the segment is as before.
+    /// Appends a row; `write` fills it within the value array (dense layout): `write` gets `width` zeros to fill. On an
+    /// error the segment is as before.
     pub fn push_dense_with<E>(
         &mut self,
         write: impl FnOnce(&mut [f32]) -> Result<u32, E>,
@@ -251,7 +250,7 @@ impl Rows {
         self.push_with(|row| write(&mut row.rows.indices, &mut row.rows.values))
     }
 
-    /// Appends the row that `write` writes, with the label that it returns. On an error the segment is as before.
+    /// Appends the row that `write` writes, with the returned label. On an error the segment is as before.
     #[inline]
     pub(crate) fn push_with<E>(
         &mut self,

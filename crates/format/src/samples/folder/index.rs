@@ -1,9 +1,9 @@
-//! The saved listing of a folder of images: names, sizes, times and classes, so that opening it again lists nothing.
+//! The saved listing of a folder of images: names, sizes, times and classes, so that opening it again needs no listing.
 //!
-//! It is valid while no folder in it has changed: creating, deleting or renaming a file changes the time of its
-//! folder, so checking each folder is enough. A change inside a file changes no folder; it is noticed when the file
-//! is read ([`FileSet`] checks size and time), and the saved listing is then removed, so that the next run lists
-//! again. Checking every file instead would cost nine tenths of a listing.
+//! It is valid while no folder in it has changed: creating, deleting or renaming a file changes the time of its folder,
+//! so checking each folder is enough. A change inside a file does not change its folder; reading the file detects it
+//! ([`FileSet`] checks size and time) and removes the saved listing, so that the next run lists again. Checking every
+//! file instead would cost nine tenths of a listing.
 //!
 //! Layout, all numbers 64-bit little-endian: first bytes with the version, key, counts, sizes and times of the files,
 //! times of the folders, classes, ends of the strings, the strings (folders, classes, remarks, names of the files),
@@ -37,8 +37,8 @@ pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x04";
 const KEY_WORDS: usize = 6;
 const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 8 * (1 + KEY_WORDS + COUNTS);
-/// Folders must be unchanged for this long before their listing is saved: a file that is created in the same tick of
-/// the clock in which its folder was listed changes no time. Some filesystems tick every two seconds.
+/// Folders must be unchanged for this long before their listing is saved: creating a file in the same tick of the clock
+/// as the listing of its folder does not change the folder's time. Some filesystems tick every two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 
 /// The source of the classes: the folders themselves, or a table in a certain state.
@@ -272,7 +272,7 @@ fn is_inside(name: &[u8]) -> bool {
 
 /// Paths for saving the listing of a folder: next to it, then in the cache folder.
 pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
-    // Without a slash at its end, after which a name would be inside.
+    // Without a slash at its end, so that the name is next to the folder, not inside.
     let Ok(root) = fs::canonicalize(root) else {
         return Vec::new();
     };

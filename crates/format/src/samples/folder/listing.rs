@@ -6,7 +6,7 @@ use pelton_storage::FileSet;
 
 use crate::record::labels::codes::Codes;
 
-/// Everything that opening a folder finds.
+/// The result of listing a folder.
 pub(crate) struct Listing {
     pub(crate) set: FileSet,
     pub(crate) codes: Codes,
@@ -24,7 +24,7 @@ pub(crate) struct Listing {
 pub(crate) struct Remarks {
     /// Files without the extension of an image.
     pub(crate) others: u64,
-    /// Folders that would be classes and hold no image.
+    /// Folders that would be classes but have no images.
     pub(crate) empty_folders: Vec<PathBuf>,
     /// Images without a row in the table, and the first of them.
     pub(crate) without: u64,

@@ -78,7 +78,7 @@ impl Format for Folder {
         NAME
     }
 
-    /// Folders are opened before formats are asked, so this is a file.
+    /// Folders are opened before formats are tried, so this is a file.
     fn open(&self, _: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let what =
             "is a file among folders; name folders of images, or files that are a record each";
@@ -337,10 +337,10 @@ fn is_part(folder: &Path) -> bool {
 struct Walk<'a> {
     root: &'a Path,
     options: &'a OpenOptions,
-    /// Those listed so far, each with its time of last change before.
+    /// The folders listed so far, each with its time of last change before the listing.
     folders: Vec<(PathBuf, i64)>,
     others: u64,
-    /// Whether a link among them leads nowhere.
+    /// Whether a link among them is dangling.
     leads_nowhere: bool,
 }
 

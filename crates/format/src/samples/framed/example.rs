@@ -7,10 +7,10 @@
 //! each list    value = 1, repeated; numbers are packed or stand one by one
 //! ```
 //!
-//! The walk skips values, so it indexes a file without reading the pictures in it, and also decodes a record in
-//! memory. Other fields, a feature of two kinds and lengths beyond their container are refused, so bytes that are not
-//! an Example are hardly ever mistaken for one. A library for protocol buffers was rejected, because it would copy
-//! every value and needs the whole record.
+//! The walk skips values, so it indexes a file without reading the pictures in it, and also decodes a record in memory.
+//! Other fields, a feature of two kinds and lengths beyond their container are refused, so other bytes are hardly ever
+//! mistaken for an Example. A library for protocol buffers was rejected, because it would copy every value and needs
+//! the whole record.
 
 use std::io;
 use std::ops::Range;

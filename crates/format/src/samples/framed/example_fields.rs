@@ -60,7 +60,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Writes the field, or two, that the feature becomes; returns the number of values.
+    /// Writes the one or two fields of the feature; returns the number of values.
     #[inline]
     fn put(
         &self,
@@ -100,7 +100,7 @@ impl Known {
 /// The form of a feature in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// Nothing: it has no values, or a name that rows cannot have.
+    /// Left out: it has no values, or a name that rows cannot have.
     Out,
     Label,
     Number(DType),
@@ -116,7 +116,7 @@ enum Form {
 pub(crate) struct ExampleFields {
     /// In ascending order of their names.
     pub(crate) known: Vec<Known>,
-    /// Which of them is at which position of the first record; others mostly have the same order.
+    /// The index of the feature at each position of the first record; other records mostly have the same order.
     order: Vec<usize>,
     label: Option<usize>,
     /// The name of the format, for messages.

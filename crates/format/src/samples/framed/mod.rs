@@ -22,7 +22,7 @@ use crate::record::rows::fields::RecordFields;
 use crate::samples::framed::example::stops_at;
 use crate::samples::framed::example_fields::ExampleFields;
 
-/// The argument that asks for records as bytes.
+/// The argument for records as bytes.
 pub(crate) const AS_BYTES: &str = "bytes";
 /// The field of records as bytes.
 const BYTES: &str = "bytes";
@@ -70,7 +70,7 @@ impl Payload {
         Payload::Bytes(fields)
     }
 
-    /// As the first record and the options say.
+    /// From the first record and the options.
     pub(crate) fn of(
         first: &[u8],
         format: &'static str,

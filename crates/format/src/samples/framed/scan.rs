@@ -1,4 +1,4 @@
-//! A scan over records that are Examples: which class each has, and how many values their features have.
+//! A scan over records that are Examples: their classes, and the counts of values of their features.
 //!
 //! A record that it cannot parse is reported as bad when it is read, not here. A record with a new label or a new count
 //! of values counts only if its checksum fits: damage adds no classes, and does not make lengths vary.
@@ -125,7 +125,7 @@ impl ExampleScan {
         self.classes.push_none();
     }
 
-    /// Whether the record says something new.
+    /// Whether the record adds a label, or changes the kind or count of a feature.
     fn is_news(&self, label: Label) -> bool {
         let is_news = |met: &Met| {
             let known = &self.fields.known[met.feature];

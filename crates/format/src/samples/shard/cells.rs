@@ -71,7 +71,7 @@ pub(crate) enum Shape {
 /// The kind of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// Nothing that a row can hold.
+    /// Left out: rows cannot hold it.
     Out,
     /// A string of bytes.
     Text,

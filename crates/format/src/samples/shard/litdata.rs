@@ -1,5 +1,5 @@
-//! LitData: chunks of samples next to an `index.json` that says which cells they have (`shard.rs`). A folder of them is
-//! opened by that file (`shard_folder.rs`).
+//! LitData: chunks of samples next to an `index.json` that describes their cells (`mod.rs`). A folder of them is opened
+//! by that file (`folder.rs`).
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn refused(index: &Path, what: String) -> FormatError {
     FormatError::malformed(0, format!("{what}; {remedy}")).in_file(index)
 }
 
-/// The columns in an index, or why they cannot be read.
+/// The columns in an index; the error says why they cannot be read.
 fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     if config.encryption.is_some() {
         return Err("its chunks are encrypted, and are not read".into());

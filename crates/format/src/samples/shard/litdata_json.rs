@@ -67,7 +67,7 @@ fn list(
     entries(rest, text, b"[]", item)
 }
 
-/// As many entries as the length before them states, between these brackets.
+/// A length and its entries, as text between these brackets.
 fn entries(
     rest: &mut &[u8],
     text: &mut Vec<u8>,

@@ -1,5 +1,5 @@
 //! MDS: the shards of MosaicML Streaming. Each describes its columns in JSON between its table and its samples; a
-//! folder of them is opened by its `index.json` (`shard_folder.rs`).
+//! folder of them is opened by its `index.json` (`folder.rs`).
 
 use serde::Deserialize;
 

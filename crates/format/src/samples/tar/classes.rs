@@ -12,7 +12,7 @@ use crate::record::numbers::parse::parse_f64;
 
 /// Longest member `cls`.
 const MOST_CLASS_BYTES: u64 = 64;
-/// Longest member `json` in which a class is looked for.
+/// Longest member `json` to search for a class.
 const MOST_JSON_BYTES: u64 = 16 << 20;
 
 /// The error for a sample without a class in its member `json`.
@@ -152,7 +152,7 @@ impl<'a> TarClasses<'a> {
         })
     }
 
-    /// The last sample ends; whether it states a class.
+    /// Ends the last sample; returns whether it states a class.
     pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, FormatError> {
         match self.key {
             Some(key) if !self.has_class => {

@@ -41,9 +41,9 @@ use crate::samples::tar::members::NameParts;
 const SHAPE: u64 = 6;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of members";
-/// How far after an archive's end further content is looked for.
+/// How far after an archive's end to look for further content.
 const LOOK_BEHIND_END: u64 = 1 << 20;
-/// Mean bytes of a sample that the list of offsets is first built for.
+/// Assumed mean bytes of a sample for building the list of offsets.
 const EXPECTED_SAMPLE_BYTES: u64 = 16 << 10;
 
 /// Counts of a walk besides records; the order is that of the sidecar.

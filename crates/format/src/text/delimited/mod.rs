@@ -1,8 +1,8 @@
 //! CSV and TSV: one record a line. Features are numbers; one column is the label, a number or a name.
 //!
-//! `heading.rs` decides whether the first line is the header. Cells may be in double quotes (`cells.rs`), so that a
-//! record may have several lines, and have blanks around them; empty lines are skipped. Rows are dense: every row must
-//! have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN,
+//! `heading.rs` decides whether the first line is the header. Cells may have blanks around them, and may be in double
+//! quotes (`quoted.rs`), so that a record may have several lines; empty lines are skipped. Rows are dense: every row
+//! must have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN,
 //! None, `?` or the like is missing: a fault, unless a value replaces missing ones.
 
 pub(crate) mod preamble;
@@ -67,7 +67,7 @@ pub fn decode_delimited_line<'b>(
     decode_cells(bytes, rules, row)
 }
 
-/// The same of features of any type.
+/// The same for features of any type.
 #[inline]
 pub(crate) fn decode_cells<'b, T: Feature>(
     bytes: &'b [u8],
@@ -126,7 +126,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     Ok(label_cell)
 }
 
-/// Calls `f` with each cell of the first record of `bytes`, as it is written, and its column.
+/// Calls `f` with the text of each cell of the first record of `bytes`, and its column.
 pub(crate) fn each_cell<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,

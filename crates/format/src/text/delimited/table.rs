@@ -1,4 +1,4 @@
-//! CSV and TSV files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes CSV and TSV files.
 
 use std::sync::Arc;
 

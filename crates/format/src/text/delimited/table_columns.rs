@@ -27,8 +27,8 @@ pub(crate) struct TableColumns {
     pub(crate) schema: Option<Schema>,
     /// The same and those of further columns, or positions from 1 without a header.
     pub(crate) names: Vec<String>,
-    /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as
-    /// that of row numbers.
+    /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as columns
+    /// of row numbers do.
     pub(crate) has_text: bool,
 }
 
@@ -188,7 +188,7 @@ fn label_among(
     let label = match &meant {
         LabelColumn::Name(name) if any_label && !heading.has(name) => None,
         LabelColumn::Name(_) => Some(heading.label(&meant, true)?),
-        // A column of features in the label's usual position is not the label, nor is one of several others.
+        // A column in the label's usual position is the label only if it is not a feature and is the only other column.
         _ => {
             let label = heading.label(&meant, true)?;
             let is_other = |name: &String| features.get(name).is_none();

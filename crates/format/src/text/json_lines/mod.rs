@@ -1,11 +1,11 @@
 //! JSON Lines: each line is an object, and its values are the fields of a record.
 //!
 //! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths)
-//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or
-//! with `jsonl:KEY,…` those that are named. A null is a missing value: its record is bad unless missing values are
-//! filled. A key that some record lacks is left out with a note that names the line, unless missing values are
-//! filled; so is a key with different kinds of values, with nothing but null, or with whole numbers that neither type
-//! holds exactly. The label is a number, a truth value or a string under the key `label`, or under the named key.
+//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. All keys of all records are fields,
+//! or with `jsonl:KEY,…` the named ones. A null is a missing value: its record is bad unless missing values are filled.
+//! A key that some record lacks is left out with a note that names the line, unless missing values are filled; so is a
+//! key with different kinds of values, with nothing but null, or with whole numbers that neither type holds exactly.
+//! The label is a number, a truth value or a string under the key `label`, or under the named key.
 //!
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class in addition to the list
 //! of offsets.
@@ -41,7 +41,7 @@ use crate::text::json_lines::kinds::{Keys, Kind, Known, NULLS, Schema, array, de
 const LABEL: &str = "label";
 /// Longest line.
 const MOST_LINE_BYTES: u64 = 1 << 30;
-/// Tells these sidecars from others; 11 stood for keys without null, truth values and objects.
+/// Distinguishes these sidecars from others; 11 meant keys without null, truth values and objects.
 const SHAPE: u64 = 13;
 
 /// JSON Lines; with `selects`, some keys of them.
@@ -127,7 +127,7 @@ impl Format for JsonLines {
     }
 }
 
-/// The keys that become fields: the named ones, or all that can. Notes list those that cannot.
+/// The keys that become fields: the named ones, or all that can. Other keys are noted.
 fn chosen<'a>(
     source: &Source<'_>,
     schema: &'a Schema,

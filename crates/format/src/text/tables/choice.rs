@@ -67,7 +67,7 @@ fn names_records(name: &str) -> bool {
 
 /// The kind that a column seems to have, with a remark for the user. `is_named` says whether the file names it.
 fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Option<String>) {
-    /// Blanks a cell from which on cells are text rather than names.
+    /// From this many blanks a cell on, cells are text rather than names.
     const BLANKS: f64 = 2.5;
     /// Up to this count, cells may all differ by chance.
     const FEW: u64 = 20;
@@ -122,7 +122,7 @@ fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Op
     (kind, remark)
 }
 
-/// Why a column is left out.
+/// The reason for leaving out a column.
 fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
     match found.distinct() {
         _ if is_told => "left out as told",

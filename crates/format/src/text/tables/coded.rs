@@ -28,7 +28,7 @@ pub(crate) struct Coder {
     crosses: Vec<CodedCross>,
     /// Which features are numbers.
     numbers: Vec<bool>,
-    /// The first feature of hashed columns, and the number of all.
+    /// The first feature of hashed columns, and the count of all features.
     own: u32,
     features: usize,
     fingerprint: u64,
@@ -83,7 +83,7 @@ impl Coder {
                 seed: seeds.fold(0, mix),
             }
         };
-        // Those of a damaged schema may name columns that are not there.
+        // Crosses of a damaged schema may refer to columns that do not exist.
         let features = schema.features();
         let crosses = schema.crosses.iter().filter(|_| features.is_some());
         let crosses = crosses.map(cross).collect();
@@ -149,8 +149,8 @@ fn number_text(cell: &Cell<'_>) -> Option<String> {
     Some(number.to_string())
 }
 
-/// The hash of a cell in crosses: of the number that it is or spells, which files of another format may write
-/// differently, or else of its text.
+/// The hash of a cell in crosses: of its number, if it has one, which files of other formats may write differently, or
+/// else of its text.
 fn crossed_hash(seed: u64, cell: &Cell<'_>) -> u64 {
     let number = match cell {
         Cell::Date(..) => None,
@@ -162,7 +162,7 @@ fn crossed_hash(seed: u64, cell: &Cell<'_>) -> u64 {
     }
 }
 
-/// The entries of a row in the making.
+/// The entries of the row being built.
 #[derive(Default)]
 struct Entries {
     all: Vec<(u32, f32)>,
@@ -327,12 +327,12 @@ fn merge(entries: &mut Vec<(u32, f32)>) {
     });
 }
 
-/// The decoder of a table whose cells become features by codes.
+/// The decoder of a table with coded columns.
 #[derive(Debug)]
 pub(crate) struct Coded {
     cells: Arc<dyn Decoder>,
     coder: Arc<Coder>,
-    /// The coded column that each column of the file is.
+    /// The index of the coded column for each column of the file.
     places: Vec<Option<usize>>,
     /// The value of missing numbers if their code has none.
     filled: Option<f32>,
@@ -459,7 +459,7 @@ impl Decoder for Coded {
 }
 
 impl Coded {
-    /// Adds the features of columns that the record has no cell of.
+    /// Adds the features of columns without a cell in the record.
     #[cold]
     fn fill(
         &self,

@@ -28,7 +28,7 @@ pub(crate) struct ColumnFound {
     mark_values: BTreeSet<Box<[u8]>>,
     /// Cells that are or spell numbers.
     pub(crate) numbers: u64,
-    /// Strings that are digits alone, and cells with thousands or a unit, with the first of these.
+    /// Strings of digits only, and cells with thousands or a unit, with the first of these.
     digits: u64,
     pub(crate) written: u64,
     pub(crate) first_written: Option<String>,
@@ -50,11 +50,11 @@ pub(crate) struct ColumnFound {
     values: BTreeSet<Box<[u8]>>,
     value_bytes: usize,
     pub(crate) has_too_many: bool,
-    /// Whether all numbers are whole, their bounds, and the sum of their squares.
+    /// Whether some number is not whole, the bounds of the numbers, and the sum of their squares.
     is_broken: bool,
     bounds: Option<(f64, f64)>,
     squares: f64,
-    /// Numbers less the index of their record: of the first, and whether others differ.
+    /// The number minus the index of its record: for the first number, and whether it differs for others.
     lead: Option<f64>,
     is_shuffled: bool,
     sample: Sample,
@@ -143,7 +143,7 @@ impl DatesFound {
 }
 
 impl ColumnFound {
-    /// Adds a cell of a record, which is number `index` in its file and number `record` of all files.
+    /// Adds a cell of the record with index `index` in its file and `record` among all files.
     pub(crate) fn add(&mut self, cell: &Cell<'_>, (index, record): (u64, u64), wanted: Wanted) {
         let keeps_values = wanted == Wanted::Values;
         if cell.is_missing() {
@@ -411,13 +411,13 @@ impl ColumnFound {
         })
     }
 
-    /// Whether the numbers are those of the records in their order, from 0 or 1 on.
+    /// Whether the numbers count the records in order, from 0 or 1 on.
     pub(crate) fn counts_in_order(&self) -> bool {
         !self.is_shuffled && self.lead.is_some_and(|lead| lead == 0.0 || lead == 1.0)
     }
 
-    /// Whether every whole number from the least to the largest occurs once, as numbers of rows do: by their count,
-    /// sum and sum of squares.
+    /// Whether every whole number from the least to the largest occurs once, as row numbers do; checks their count, sum
+    /// and sum of squares.
     pub(crate) fn counts_rows(&self) -> bool {
         const FEW: u64 = 20;
         let Some((least, most)) = self.bounds else {

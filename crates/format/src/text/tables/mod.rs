@@ -47,8 +47,8 @@ pub(crate) enum Codes {
     Numbers(Option<Arc<[f32]>>),
 }
 
-/// Gives tables features by the codes of their columns: those of the model, or those that a pass over all files
-/// finds. Remarks are added to `notes`.
+/// Gives tables features by the codes of their columns: those of the model, or new ones from a pass over all files.
+/// Adds remarks to `notes`.
 pub(crate) fn code(
     opened: &mut [Opened],
     options: &OpenOptions,
@@ -66,7 +66,7 @@ pub(crate) fn code(
     let are_tables = opened
         .iter()
         .all(|file| file.shard.decoder.cells().is_some());
-    // Whether cells are missing shows when all are read.
+    // Missing cells are known only after all are read.
     let is_auto = options.missing == Some(Missing::Auto) && are_tables;
     let wanted = is_asked || has_text || is_auto;
     // A model of numbers reads other data as numbers.

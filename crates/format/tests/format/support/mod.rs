@@ -80,7 +80,7 @@ pub fn check_reads(dataset: &Dataset) {
     check_storage(&**dataset.files()[0].storage(), &all);
 }
 
-/// A file of the real data, or a loud word that it is missing.
+/// A file of the real data, or a message that it is missing.
 pub fn real(name: &str) -> Option<PathBuf> {
     let root = match std::env::var_os("PELTON_DATA") {
         Some(root) => PathBuf::from(root),
