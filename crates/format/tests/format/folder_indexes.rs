@@ -38,7 +38,7 @@ fn case() -> Case {
     }
 }
 
-/// As if nobody had touched the folders for a minute.
+/// Sets the folders' times to a minute ago.
 fn settle(root: &Path) {
     for below in ["", "a", "b", "b/deep", "empty"] {
         let before = SystemTime::now() - Duration::from_secs(60);

@@ -210,7 +210,7 @@ fn labels() {
         );
         refuses(&path, &options, "give the name of a feature");
     }
-    // Which of two usual names counts, and a label without anything else.
+    // The choice between two usual names, and a label without any other feature.
     let both = [("image/class/label", integer(7)), ("label", integer(8))];
     let path = written(&folder, "both.tfrecord", &[&both]);
     let dataset = open(&path, &with(&folder, None, None)).unwrap();

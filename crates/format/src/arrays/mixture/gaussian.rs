@@ -244,7 +244,7 @@ fn number(stream: u64, counter: u64) -> u64 {
 
 /// Two independent standard normal numbers (Box and Muller, 1958), at most 5.8 in magnitude.
 ///
-/// The angle is drawn within π/4 of π/4, where both series are short, and each number's sign apart.
+/// The angle is drawn within π/4 of π/4, where both series are short, and each number's sign separately.
 #[inline(always)]
 fn normal_pair(word: u64) -> (f32, f32) {
     const STEP: f32 = 1.0 / (1 << 24) as f32;

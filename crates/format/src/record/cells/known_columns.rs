@@ -26,7 +26,7 @@ impl KnownColumns {
         features.all(|feature| names.contains(&*feature.name))
     }
 
-    /// The label to use: `wanted` if it is a name or key, else the known one if `names` has it.
+    /// The label to use: `wanted` if it is a name or key, else the known one if `names` has it, else `wanted`.
     pub(crate) fn label(&self, wanted: &LabelColumn, names: &[String]) -> LabelColumn {
         match (&self.schema.label, wanted) {
             (_, LabelColumn::Name(_) | LabelColumn::Json(_)) => wanted.clone(),

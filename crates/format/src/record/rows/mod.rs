@@ -285,8 +285,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Lets `edit` change the indices and values of each row in place; the indices must stay ascending (sparse layout;
-    /// nothing otherwise).
+    /// Lets `edit` change the indices and values of each row; the indices must stay ascending (sparse layout; nothing
+    /// otherwise).
     pub fn edit_sparse(&mut self, mut edit: impl FnMut(&mut [u32], &mut [f32])) {
         let mut start = 0;
         for &end in &self.ends {
@@ -304,7 +304,7 @@ impl Rows {
         }
     }
 
-    /// Lets `edit` change the values of the last row in place; sparse ones come with their indices.
+    /// Lets `edit` change the values of the last row; sparse ones come with their indices.
     pub(crate) fn edit_last_values(&mut self, edit: impl FnOnce(Option<&[u32]>, &mut [f32])) {
         let Some(last) = self.len().checked_sub(1) else {
             return;

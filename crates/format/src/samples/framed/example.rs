@@ -1,4 +1,4 @@
-//! A `tf.train.Example` in place: the names of its features, and the offsets of their values.
+//! Parses a `tf.train.Example` without copying: the names of its features, and the offsets of their values.
 //!
 //! ```text
 //! Example      features = 1: Features

@@ -1,4 +1,4 @@
-//! The members of one sample of a tar file, in place.
+//! The members of one sample of a tar file, without copying.
 
 use std::borrow::Cow;
 
