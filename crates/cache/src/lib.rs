@@ -52,6 +52,7 @@
 mod fixture;
 
 mod error;
+mod options;
 
 mod agree;
 mod cache;
@@ -73,8 +74,9 @@ mod turns;
 mod peer_file;
 mod peers;
 
-pub use cache::{CacheOptions, PeerCache, Pipeline};
+pub use cache::{PeerCache, Pipeline};
 pub use error::CacheError;
 pub use load_size::loads_for;
 pub use meters::CacheMeters;
+pub use options::CacheOptions;
 pub use placement::Placement;

@@ -12,10 +12,10 @@ use pelton_comm::Get;
 use pelton_storage::RangeRead;
 
 use crate::CacheError;
-use crate::CacheOptions;
 use crate::backend::{BackendRead, Bounce, read_pieces};
 use crate::loads::Loads;
 use crate::meters::{Counters, add};
+use crate::options::CacheOptions;
 use crate::resident::Resident;
 use crate::runs::Place;
 use crate::space::{FileSpan, Space};

@@ -45,6 +45,7 @@ mod launcher;
 mod local;
 #[cfg(not(loom))]
 pub mod mpi;
+mod run;
 #[cfg(not(loom))]
 pub mod tcp;
 
@@ -54,9 +55,9 @@ pub use agree::Alike;
 pub use comm::{Comm, Traffic};
 pub use error::{CommError, RankError};
 pub use launcher::{Launched, launched, launched_otherwise};
-pub use local::{run_ranks, run_ranks_over};
 pub use number::{Number, Reduction};
 pub use operation::share;
 pub use pending::Pending;
+pub use run::{run_ranks, run_ranks_over};
 pub use transport::Get;
 pub use window::{FillWindow, Window};

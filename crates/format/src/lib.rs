@@ -23,80 +23,68 @@
 //! ```
 //!
 //! [`Dataset::open`] opens one or many files, recognises their format ([`FormatKind`]) and finds every record: by
-//! arithmetic where records have one size, otherwise by one parallel scan. The scan's result is an Elias–Fano list, kept
-//! next to the data in a sidecar file. A reader asks [`Dataset::locate`] for the range of a record, reads its bytes through
-//! the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding accesses no file: it
-//! sees the bytes of one record.
+//! arithmetic if records have one size, otherwise by one parallel scan. The scan's result is an Elias–Fano list, kept
+//! next to the data in a sidecar file. A reader asks [`Dataset::locate`] for the range of a record, reads its bytes
+//! through the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding
+//! accesses no file: it sees the bytes of one record.
 //!
-//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs of
-//! tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says
-//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays. A format is a file of `formats/` and a line in its
-//! list.
+//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs
+//! of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`).
+//! [`Dataset::contents`] says which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
+//!
+//! Seven folders; each imports only earlier ones, and `text` to `arrays` do not import each other:
+//!
+//! - `record`: errors, numbers, cells, labels, rows, options, the kinds of formats;
+//! - `locate`: the traits of a format and its decoder, offsets of records, scans, sidecars;
+//! - `text`, `columns`, `samples`, `arrays`: the formats;
+//! - `dataset`: the list of formats, opening, and the data set.
 
+mod arrays;
+#[cfg(feature = "columns")]
+mod columns;
 mod dataset;
-mod open;
-mod origin;
-mod remote;
+mod locate;
+mod record;
+mod samples;
+mod text;
 
-mod data_file;
-mod decoder;
-mod format;
-mod kind;
-mod options;
-
-mod formats;
-mod labels;
-mod places;
-mod rows;
-mod tables;
-
-mod content;
-mod contents;
-mod numbering;
-
-mod bad_record;
-mod in_place;
-mod packed_copy;
-mod packed_writer;
-
-mod error;
-
-pub use content::ContentSum;
-pub use contents::Contents;
-pub use data_file::{Blocks, DataFile, Reach};
+pub use arrays::idx::writer::IdxWriter;
+pub use arrays::mixture::Mixture;
+pub use arrays::npy::numbers::npy_numbers;
+pub use arrays::npy::{NpyHeader, npy_array};
+pub use arrays::packed::{IndexCoding, PackedShape};
+pub use dataset::content::ContentSum;
+pub use dataset::data_file::DataFile;
+pub use dataset::in_place::{InPlace, InPlaceClass};
+pub use dataset::kept::KeptCells;
+pub use dataset::packed_copy::PackedCopy;
+pub use dataset::packed_writer::{PackedSummary, PackedWriter};
 pub use dataset::{Dataset, IndexReport, Location, RecordBytes, Renumber};
-pub use error::{Fault, FormatError, FormatErrorKind};
-pub use formats::delimited::LabelColumn;
-pub use formats::delimited::decimal::Decimal;
-pub use formats::delimited::heading::Header;
-pub use formats::delimited::known_columns::KnownColumns;
-pub use formats::folder::EXTENSIONS as PICTURE_EXTENSIONS;
-pub use formats::idx::writer::IdxWriter;
-pub use formats::mixture::Mixture;
-pub use formats::npy::numbers::npy_numbers;
-pub use formats::npy::{NpyHeader, npy_array};
-pub use formats::packed::{IndexCoding, PackedShape};
-pub use formats::tar::members::{Member, Members, members};
-pub use in_place::{InPlace, InPlaceClass};
-pub use kind::FormatKind;
-pub use labels::ClassMap;
-pub use labels::class_name::ClassName;
-pub use labels::file_classes::FileClasses;
-pub use labels::json::{JsonKey, json_numbers};
-pub use numbering::Numbering;
-pub use options::{Missing, OpenOptions, RowLayout, StorageChoice};
-pub use packed_copy::PackedCopy;
-pub use packed_writer::{PackedSummary, PackedWriter};
+pub use locate::places::IndexSource;
+pub use locate::reach::{Blocks, Reach};
 pub use pelton_batch::Schema;
-pub use places::IndexSource;
-pub use remote::{OpenRemote, RemoteFile, is_remote};
-pub use rows::feature_type::FeatureType;
-pub use rows::fields::{Field, RecordFields, element_value};
-pub use rows::scale::{COARSE, Scale};
-pub use rows::{Layout, Row, RowTable, Rows, Slot};
-pub use tables::ColumnUse;
-pub use tables::kept::KeptCells;
-pub use tables::kind::{ColumnKind, NamedKind};
+pub use record::cells::column_kind::{ColumnKind, NamedKind};
+pub use record::cells::decimal::Decimal;
+pub use record::cells::heading::Header;
+pub use record::cells::known_columns::KnownColumns;
+pub use record::cells::label_column::LabelColumn;
+pub use record::contents::Contents;
+pub use record::error::{Fault, FormatError, FormatErrorKind};
+pub use record::json::{JsonKey, json_numbers};
+pub use record::kind::FormatKind;
+pub use record::labels::ClassMap;
+pub use record::labels::class_name::ClassName;
+pub use record::labels::file_classes::FileClasses;
+pub use record::numbering::Numbering;
+pub use record::options::{Missing, OpenOptions, RowLayout, StorageChoice};
+pub use record::remote::{OpenRemote, RemoteFile, is_remote};
+pub use record::rows::feature_type::FeatureType;
+pub use record::rows::fields::{Field, RecordFields, element_value};
+pub use record::rows::scale::{COARSE, Scale};
+pub use record::rows::{Layout, Row, RowTable, Rows, Slot};
+pub use samples::folder::EXTENSIONS as PICTURE_EXTENSIONS;
+pub use samples::tar::members::{Member, Members, members};
+pub use text::tables::ColumnUse;
 
 /// Entry points over plain bytes, for fuzzing and measurements.
 #[doc(hidden)]

@@ -16,28 +16,67 @@ struct Names {
     passed_on: BTreeMap<String, Vec<String>>,
 }
 
-/// The circles of a crate whose sources are given as (path below `src`, text that ships): each as the sorted names of
-/// its files without `.rs`.
-pub fn of(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
+/// Which modules use which.
+type Uses = BTreeMap<Module, BTreeSet<Module>>;
+
+/// The circles of files of a crate, given as (path below `src`, text that ships): each as the sorted names of its files
+/// without `.rs`.
+pub fn of_files(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
+    let circles = circles(&uses(files)).into_iter();
+    circles
+        .map(|circle| circle.iter().map(shown).collect())
+        .collect()
+}
+
+/// The circles among the files and folders of one folder, where what is in a folder counts as the folder.
+pub fn of_folders(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
+    let uses = uses(files);
+    let is_folder = |module: &Module| {
+        uses.keys()
+            .any(|m| m.len() > module.len() && m.starts_with(module))
+    };
+    // The file of a folder is one more file in it.
+    let path = |module: &Module| {
+        let own = is_folder(module).then(|| "mod".to_string());
+        module.iter().cloned().chain(own).collect::<Module>()
+    };
+    let mut levels: BTreeMap<Module, Uses> = BTreeMap::new();
+    for (from, used) in &uses {
+        for to in used {
+            let (from, to) = (path(from), path(to));
+            let level = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
+            let of_level = levels.entry(from[..level].to_vec()).or_default();
+            let [from, to] = [from, to].map(|path| path[..=level].to_vec());
+            of_level.entry(to.clone()).or_default();
+            of_level.entry(from).or_default().insert(to);
+        }
+    }
+    let circles = levels.values().flat_map(circles);
+    circles
+        .map(|circle| circle.iter().map(shown).collect())
+        .collect()
+}
+
+fn uses(files: &[(String, String)]) -> Uses {
     let crate_files: BTreeMap<Module, Names> = files
         .iter()
         .map(|(path, text)| (module_of(path), names_of(&tokens(text))))
         .collect();
-    let modules: Vec<&Module> = crate_files.keys().collect();
-    let uses: BTreeMap<&Module, BTreeSet<Module>> = crate_files
+    let of_one = |(module, names): (&Module, &Names)| {
+        let found = |path: &Vec<String>| resolve(&crate_files, module, path, 0);
+        let mut used: BTreeSet<Module> = names.named.iter().filter_map(found).collect();
+        used.remove(module);
+        (module.clone(), used)
+    };
+    crate_files.iter().map(of_one).collect()
+}
+
+fn circles(uses: &Uses) -> BTreeSet<Vec<Module>> {
+    let reached: BTreeMap<&Module, BTreeSet<&Module>> = uses
         .iter()
-        .map(|(module, names)| {
-            let found = |path: &Vec<String>| resolve(&crate_files, module, path, 0);
-            let mut used: BTreeSet<Module> = names.named.iter().filter_map(found).collect();
-            used.remove(module);
-            (module, used)
-        })
-        .collect();
-    let reached: BTreeMap<&Module, BTreeSet<&Module>> = modules
-        .iter()
-        .map(|&from| {
+        .map(|(from, used)| {
             let mut seen = BTreeSet::new();
-            let mut next: Vec<&Module> = uses[from].iter().collect();
+            let mut next: Vec<&Module> = used.iter().collect();
             while let Some(module) = next.pop() {
                 if seen.insert(module) {
                     next.extend(&uses[module]);
@@ -46,12 +85,12 @@ pub fn of(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
             (from, seen)
         })
         .collect();
-    let of_one = |&from: &&Module| {
-        let back = |to: &&&Module| reached[from].contains(**to) && reached[**to].contains(from);
-        let circle: Vec<String> = modules.iter().filter(back).map(|to| shown(to)).collect();
+    let of_one = |from: &Module| {
+        let back = |to: &&Module| reached[from].contains(*to) && reached[*to].contains(from);
+        let circle: Vec<Module> = uses.keys().filter(back).cloned().collect();
         (!circle.is_empty()).then_some(circle)
     };
-    modules.iter().filter_map(of_one).collect()
+    uses.keys().filter_map(of_one).collect()
 }
 
 fn shown(module: &Module) -> String {
@@ -244,7 +283,7 @@ fn circles_are_found_through_what_is_passed_on() {
             .iter()
             .map(|circle| circle.iter().map(|file| file.to_string()).collect())
             .collect();
-        assert_eq!(of(&files), expected);
+        assert_eq!(of_files(&files), expected);
     };
     let root = ("lib.rs", "mod a; mod b; pub use a::{A, one::One as Other};");
     check(
@@ -288,5 +327,37 @@ fn circles_are_found_through_what_is_passed_on() {
             ("main.rs", "fn f() { a::f() }"),
         ],
         &[&["lib", "a"]],
+    );
+}
+
+#[test]
+fn a_folder_counts_as_what_is_in_it() {
+    let check = |files: &[(&str, &str)], expected: &[&[&str]]| {
+        let files = files.iter();
+        let files: Vec<(String, String)> = files
+            .map(|(path, text)| (path.to_string(), text.to_string()))
+            .collect();
+        assert!(of_files(&files).is_empty());
+        let names = |circle: &&[&str]| circle.iter().map(|name| name.to_string()).collect();
+        assert_eq!(of_folders(&files), expected.iter().map(names).collect());
+    };
+    let upward = ("a/one.rs", "use crate::b::two::Two;");
+    check(&[upward, ("b/two.rs", ""), ("b/three.rs", "")], &[]);
+    check(
+        &[
+            upward,
+            ("b/two.rs", ""),
+            ("b/three.rs", "use crate::a::four::Four;"),
+            ("a/four.rs", ""),
+        ],
+        &[&["a", "b"]],
+    );
+    check(
+        &[
+            ("a/mod.rs", "use b::one::One;"),
+            ("a/b/one.rs", ""),
+            ("a/b/two.rs", "use crate::a::A;"),
+        ],
+        &[&["a/b", "a/mod"]],
     );
 }

@@ -3,16 +3,12 @@
 //! A message is handed over by reference, not copied. So is a window: a `get` is a plain copy out of the peer's
 //! memory, and this transport needs no unsafe code.
 
-mod exchange;
+pub(crate) mod exchange;
 #[cfg(all(test, loom))]
 mod exchange_model;
-mod link;
-mod network;
-mod run;
+pub(crate) mod link;
+pub(crate) mod network;
 
 #[cfg(not(loom))]
 pub(crate) use exchange::{Exchange, Route};
 pub(crate) use link::Link;
-#[cfg(not(loom))]
-pub(crate) use run::panic_message;
-pub use run::{run_ranks, run_ranks_over};

@@ -9,7 +9,7 @@ use std::thread;
 use super::link::Link;
 use super::raw;
 use super::world::World;
-use crate::local::panic_message;
+use crate::run::panic_message;
 use crate::{Comm, CommError, RankError};
 
 /// A communicator of all ranks.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::dataset::{Dataset, Renumber};
-use crate::rows::Layout;
-use crate::rows::scale::Scale;
+use crate::record::rows::Layout;
+use crate::record::rows::scale::Scale;
 
 impl Dataset {
     /// Whether a scale can shift features: all that it shifts are stored in every row.
@@ -21,7 +21,7 @@ impl Dataset {
         }
     }
 
-    /// The same data with scaled features. Panics where rows are sparse and the scale shifts.
+    /// The same data with scaled features. Panics if rows are sparse and the scale shifts.
     pub fn scaled(&self, scale: Arc<Scale>) -> Dataset {
         assert!(
             self.can_shift() || !scale.has_shifts(),

@@ -46,7 +46,7 @@ pub(super) fn configured(config: &LinearConfig) -> Option<LinearConfig> {
 
 /// The task of a search over the rows of a run.
 pub(super) fn task<'a>(
-    config: &'a LinearConfig,
+    config: &LinearConfig,
     is_open: bool,
     (rows, weighting): (Rows, Weighting),
     (ranks, interrupt): (Ranks<'a>, &'a pelton_run::Interrupt),
@@ -59,7 +59,7 @@ pub(super) fn task<'a>(
     let budget = Budget::new(config, &rows.data, share, interrupt, &mut |_| {});
     let division = Division::new(config, &rows.data, &problem, budget)?;
     Ok(Task {
-        config,
+        config: config.clone(),
         is_open,
         ranks,
         interrupt,
@@ -88,7 +88,7 @@ pub(super) fn search(
     let labels = task.rows.data.dataset.labels();
     let tested: Vec<Tested> = scores.iter().map(|scores| scores.tested(labels)).collect();
     let passes = (trained.totals.rows + records) as f64 / records.max(1) as f64;
-    let mut found = figures(task.config, &tested);
+    let mut found = figures(&task.config, &tested);
     if task.problem.penalty().l1_share() > 0.0 {
         let each = task.problem.subproblems_of_model() * found.folds as usize;
         for (at, cost) in found.costs.iter_mut().enumerate() {

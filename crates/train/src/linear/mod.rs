@@ -1,7 +1,7 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
-//! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
+//! It goes down the list (`stages`): the data is located ([`pelton_data::open`]); `choice` decides what the
+//! configuration leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
 //! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`resident`: rows that fit in memory;
 //! `passes`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
 //! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
@@ -21,6 +21,8 @@ mod inference;
 mod journal;
 mod largest_weights;
 mod method;
+mod methods;
+mod opening;
 mod optimum;
 mod outcome;
 mod packing;
@@ -36,19 +38,16 @@ mod resume;
 mod rows;
 mod scaling;
 mod session;
+mod stages;
 mod task;
 mod weighting;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use pelton_data::{self as data, DataError, OpenedData, SavedContent};
-use pelton_fetch::OnBadRecord;
-use pelton_format::RowLayout;
-use pelton_linear::Scaling;
-use pelton_run::{Event, Interrupt, Observer, RunContext, RunFolder};
-use pelton_storage::memory_limit;
+use pelton_data::{self as data, OpenedData, SavedContent};
+use pelton_linear::{Model, Scaling};
+use pelton_run::{Event, Observer, RunContext, RunFolder, Settings};
 
 pub use crate::start::Start;
 pub use arrays::fit_rows;
@@ -57,27 +56,20 @@ pub use outcome::Fitted;
 pub use pelton_run::RunOptions;
 
 use crate::checkpoint::Progress;
-use crate::config::{LinearConfig, Optimum, Solver};
+use crate::config::{LinearConfig, Optimum};
 use crate::error::TrainError;
-use crate::summary::LinearSummary;
-use crate::trained::open_model;
-use budget::Budget;
-use check::{check, read_all, refuse_untrainable};
-use division::Division;
-use journal::Journal;
+use crate::summary::{InferenceFigures, LinearSummary, Tested};
+use check::check;
+use journal::{Journal, Trained};
 use largest_weights::Names;
 use method::Method;
+use methods::method_for;
 use outcome::{Ended, many_classes};
-use passes::PassSession;
-use prepare::prepare;
-use problem::{Shape, problem, with_folds};
 use ranks::Ranks;
-use resident::{ResidentSession, in_memory};
+use resident::in_memory;
 use resume::Before;
-use rows::Rows;
-use session::Session;
+use stages::{Given, Job};
 use task::Task;
-use weighting::Weighting;
 
 /// Trains a linear model and leaves its files in the run folder. Each rank has its own memory budget; only
 /// rank 0 writes the folder, and its figures cover all ranks.
@@ -110,234 +102,118 @@ fn train<T>(
     leaves_files: bool,
     end: impl FnOnce(&mut RunFolder, &Task<'_>, Ended) -> Result<T, TrainError>,
 ) -> Result<T, TrainError> {
-    let mut given = context.agreed(config)?;
+    let (agreed, began) = (context.agreed(config)?, Instant::now());
     let RunContext {
         folder: options,
         comm,
         interrupt,
         observer,
     } = context;
-    let (ranks, began) = (Ranks(comm), Instant::now());
-    check(&given)?;
-    let mut data = open(&mut given, ranks, interrupt, observer)?;
-    let centre = scaling::target_centre(&given, &data.dataset)?;
-    data = data.centred(centre);
-
-    let mut config = given.clone();
-    let scratch = &mut config.scratch_dir;
-    scratch.get_or_insert_with(|| options.out.clone());
-    let earlier = if options.resume {
-        Some(Before::read(&options.out, ranks)?)
-    } else {
-        None
-    };
-    let before = earlier.as_ref();
-    let before = before.and_then(|before| resume::take_over(before, &mut config));
-    let usual = LinearConfig::default();
-    let is_open = config.solver == Solver::Auto
-        && config.order == usual.order
-        && config.access == usual.access
-        && config.inner_passes == usual.inner_passes;
-    let (shape, labels) = (Shape::of(&data), data.dataset.labels());
-    let mut search = grid::configured(&config);
-    let posed = problem(&config, labels, &shape)?;
-    let note = choice::choose(&mut config, &data, &posed, ranks.size(), memory_limit())?;
-    let mut notes = vec![note];
-    if let Some(config) = &mut search {
-        let posed = with_folds(config, problem(config, labels, &shape)?, &shape)?;
-        let limit = memory_limit();
-        notes.push(choice::choose(config, &data, &posed, ranks.size(), limit)?);
-    }
-    for note in notes.into_iter().flatten() {
-        observer(Event::Note(&note));
-    }
-
-    let share = ranks.share(&data.dataset);
-    let budget = Budget::new(&config, &data, share, interrupt, observer);
-    let context = RunContext::new(comm, interrupt, &mut *observer);
-    let weighting = Weighting::of(&config, &data, context)?;
-    let weights = weighting.of_records();
-    let before = before.as_ref();
-    let rows = prepare(
-        &config,
-        (data, centre),
-        &budget,
-        before,
-        weights,
-        ranks,
-        observer,
-    )?;
-    let pose = |config: &LinearConfig, rows: &Rows, weighting: &Weighting| {
-        let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
-        weighting.apply(problem, &rows.data.dataset)
-    };
-    // How memory is divided does not depend on the cost.
-    let posed = pose(&config, &rows, &weighting)?;
-    let division = Division::new(&config, &rows.data, &posed, budget)?;
-    let is_held = division.budget.in_core && ranks.size() == 1;
-    // Opened before training so that a wrong test file is reported before the work.
-    let test = open_test(&config, &rows, ranks, interrupt, observer)?;
-    let budget = &division.budget;
-    evaluation::check_threshold(&config, &rows.data, test.as_ref(), ranks, budget)?;
-    let given = LinearConfig {
-        skip: config.skip,
-        cache_fraction: config.cache_fraction,
-        solver: if is_held && is_open {
-            Solver::Auto
-        } else {
-            config.solver
-        },
-        ..given
-    };
-    let settings = given.decisive();
-    let open_folder = || -> Result<RunFolder, TrainError> {
-        let folder = if leaves_files && ranks.rank() == 0 {
-            RunFolder::open(&options.out, &given, options.resume, options.overwrite)?
-        } else {
-            RunFolder::unwritten(&options.out)
-        };
-        ranks.barrier()?;
-        Ok(folder.with_settings(settings.clone()))
-    };
-    // A rank that was interrupted a moment before may never arrive.
-    let waited = |error: &TrainError| {
-        matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
-    };
-
-    let (mut rows, mut weighting, mut folder, mut searched) = (rows, weighting, None, None);
-    let mut began = began;
-    if let Some(search) = &search {
-        if let Some(before) = &earlier {
-            let of = (rows.data.dataset.fingerprint(), weighting.digest());
-            searched = before.searched(settings.clone(), is_open, of)?;
-        }
-        if let Some(found) = &searched {
-            observer(Event::Note(&grid::described(found)));
-        } else {
-            let task = grid::task(search, is_open, (rows, weighting), (ranks, interrupt))?;
-            comm.agree(&task.alike())?;
-            let searching = Instant::now();
-            let opened = folder.insert(open_folder()?);
-            let found = grid::search(&task, method_for(&task), opened, observer);
-            let is_stopped = |error: &TrainError| error.is_interruption() || waited(error);
-            let found = found.map_err(|error| match is_stopped(&error) {
-                true => grid::stopped(),
-                false => error,
-            })?;
-            searched = Some(found);
-            Task {
-                rows,
-                weighting,
-                ..
-            } = task;
-            began += searching.elapsed();
-        }
-    }
-    if let Some(found) = &searched {
-        config.cost = found.best;
-    }
-    let posed = pose(&config, &rows, &weighting)?;
-    let start = match (&config.given_start, &config.warm_start) {
-        (Some(start), _) => Some(Arc::clone(start)),
-        (None, Some(model)) => Some(Arc::new(Start::of(&open_model(model)?.model))),
-        (None, None) => None,
-    };
-    let start = start.map(|start| {
-        let (dataset, scale) = (
-            &rows.data.dataset,
-            (rows.scale.as_deref(), rows.target_centre),
-        );
-        let columns = dataset.columns().map(|columns| columns.feature_names());
-        start.weights(
-            &posed,
-            dataset.labels(),
-            &columns.unwrap_or_default(),
-            scale,
-        )
-    });
-    let (start, note) = start.transpose()?.unzip();
-    if let Some(note) = note.flatten() {
-        observer(Event::Note(&note));
-    }
-    let task = &Task {
-        config: &config,
-        is_open,
-        ranks,
+    let job = &Job {
+        options: &options,
+        ranks: Ranks(comm),
         interrupt,
-        start,
-        problem: Arc::new(posed),
-        rows,
-        weighting,
-        division,
+        leaves_files,
     };
+    check(&agreed)?;
+    let given = Given::new(agreed, job, observer)?;
+    let prepared = given.prepare(job, observer)?;
+    let divided = prepared.divide(job, observer)?;
+    let searched = divided.search(job, observer)?;
+    let (task, rest) = searched.task(job, observer)?;
+    let task = &task;
     task.tell();
 
     // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
     // folder created, cleared, or its configuration replaced.
     let mut method = method_for(task);
-    let mut resumed = None;
-    if let Some(before) = &earlier
-        && let Some((progress, state)) = resume::read(before, settings.clone(), task, observer)?
-    {
-        if !task.is_held() && !task.config.solver.is_by_passes() {
-            check_content(task, &progress, observer)?;
-        }
-        let position = method.restore(before, &progress, state)?;
-        observer(Event::Note(&format!("resuming from {position}")));
-        resumed = Some(progress);
-    }
+    let resumed = match &rest.earlier {
+        Some(before) => resume(&mut *method, before, rest.given.decisive(), task, observer)?,
+        None => None,
+    };
     comm.agree(&task.alike())?;
     comm.agree(&method.place())?;
-    let mut folder = match folder {
+    let mut folder = match rest.folder {
         Some(folder) => folder,
-        None => open_folder()?,
+        None => job.open_folder(&rest.given)?,
     };
     if let Some(note) = folder.note() {
         observer(Event::Note(note));
     }
     let solving = Instant::now();
     let optimum = optimum(task, observer)?;
-    let began = began + solving.elapsed();
+    let began = began + rest.searched + solving.elapsed();
     describe(task, observer);
 
-    let in_folder = |error: TrainError| {
-        if error.is_interruption() || waited(&error) {
-            // The file being read at that moment does not matter to a later resume.
-            TrainError::Interrupted {
-                folder: options.out.display().to_string(),
-            }
-        } else {
-            error
-        }
-    };
     let records = task.rows.data.dataset.records();
-    let mut journal = Journal::new(&mut folder, &mut *observer, ranks, records, began);
+    let mut journal = Journal::new(&mut folder, &mut *observer, job.ranks, records, began);
     journal.optimum = optimum;
     journal.heading = task.heading();
     journal.data = Some(Arc::clone(&task.rows.data.dataset));
     journal.done = task.rows.spent;
-    resumed
-        .into_iter()
-        .for_each(|progress| journal.resume(progress, task.rows.scale.is_some()));
+    if let Some(progress) = resumed {
+        journal.resume(progress, task.rows.scale.is_some());
+    }
     let trained = method.train(&mut journal);
-    let mut trained =
-        trained.map_err(|error| in_folder(error).located_in(&task.rows.data.dataset))?;
+    let trained =
+        trained.map_err(|error| job.in_folder(error).located_in(&task.rows.data.dataset))?;
+    let (trained, model, inference) = finished(task, trained, observer)?;
+    let (model, test) = {
+        let tested = write_and_test(task, model, rest.test, &folder, observer);
+        tested.map_err(|error| job.in_folder(error))?
+    };
+    let ended = Ended {
+        trained,
+        model,
+        test,
+        optimum,
+        search: rest.search,
+        inference,
+    };
+    end(&mut folder, task, ended).map_err(|error| job.in_folder(error))
+}
 
+/// Restores the state of the run before; `None` without a checkpoint.
+fn resume(
+    method: &mut dyn Method,
+    before: &Before,
+    settings: Settings,
+    task: &Task<'_>,
+    observer: Observer<'_>,
+) -> Result<Option<Progress>, TrainError> {
+    let Some((progress, state)) = resume::read(before, settings, task, observer)? else {
+        return Ok(None);
+    };
+    if !task.is_held() && !task.config.solver.is_by_passes() {
+        check_content(task, &progress, observer)?;
+    }
+    let position = method.restore(before, &progress, state)?;
+    observer(Event::Note(&format!("resuming from {position}")));
+    Ok(Some(progress))
+}
+
+/// The model of what was trained, and its inference, with what there is to say about both.
+fn finished(
+    task: &Task<'_>,
+    mut trained: Trained,
+    observer: Observer<'_>,
+) -> Result<(Trained, Model, Option<InferenceFigures>), TrainError> {
+    let dataset = &task.rows.data.dataset;
     let left_out = &trained.found.meters.skipped_ids;
-    if let Some(note) = data::left_out(&task.rows.data.dataset, left_out) {
+    if let Some(note) = data::left_out(dataset, left_out) {
         observer(Event::Note(&note));
     }
-    if !trained.found.solved.certificate.primal.is_finite() {
+    let records = dataset.records() - left_out.len() as u64;
+    let solved = &mut trained.found.solved;
+    if !solved.certificate.primal.is_finite() {
         return Err(TrainError::config(
             "the solution is not finite, and no model is written; scale features down, for instance with `scale` standard, or lower `cost`".to_string(),
         ));
     }
-    let mut model = outcome::model(task, std::mem::take(&mut trained.found.solved.weights));
-    let inference = trained.found.solved.precision.take().map(|found| {
-        let (dataset, problem) = (&task.rows.data.dataset, &task.problem);
+    let model = outcome::model(task, std::mem::take(&mut solved.weights));
+    let inference = solved.precision.take().map(|found| {
         let names = Names::new(model.columns.as_deref(), dataset);
-        let records = dataset.records() - left_out.len() as u64;
-        inference::inference(problem, &found, records, &model, |at| names.of(at))
+        inference::inference(&task.problem, &found, records, &model, |at| names.of(at))
     });
     if let Some(found) = &inference {
         observer(Event::Note(&inference::text(found)));
@@ -345,8 +221,19 @@ fn train<T>(
             observer(Event::Note(&warning));
         }
     }
+    Ok((trained, model, inference))
+}
+
+/// Writes the model, tests it, and writes the threshold that the test chose.
+fn write_and_test(
+    task: &Task<'_>,
+    mut model: Model,
+    test: Option<OpenedData>,
+    folder: &RunFolder,
+    observer: Observer<'_>,
+) -> Result<(Model, Tested), TrainError> {
     if folder.is_written() {
-        outcome::write_model(&folder, task, &model).map_err(in_folder)?;
+        outcome::write_model(folder, task, &model)?;
     }
     let tested = test.map(|test| evaluation::test(task, &test, &model.weights, observer));
     if tested.as_ref().is_some_and(Result::is_err) && folder.is_written() {
@@ -355,22 +242,14 @@ fn train<T>(
             folder.path().display()
         )));
     }
-    let test = tested.transpose().map_err(in_folder)?.unwrap_or_default();
-    if test.threshold.is_some() {
-        model.threshold = test.threshold;
+    let tested = tested.transpose()?.unwrap_or_default();
+    if tested.threshold.is_some() {
+        model.threshold = tested.threshold;
         if folder.is_written() {
-            outcome::write_model(&folder, task, &model).map_err(in_folder)?;
+            outcome::write_model(folder, task, &model)?;
         }
     }
-    let ended = Ended {
-        trained,
-        model,
-        test,
-        optimum,
-        search: searched,
-        inference,
-    };
-    end(&mut folder, task, ended).map_err(in_folder)
+    Ok((model, tested))
 }
 
 /// Reads data with other times than when a checkpoint was written, before coordinate descent resumes.
@@ -393,115 +272,6 @@ fn check_content(
         task.interrupt,
         observer,
     )?)
-}
-
-/// The method that a task is trained by.
-fn method_for<'a>(task: &'a Task<'a>) -> Box<dyn Method + 'a> {
-    match (task.is_held(), task.config.solver) {
-        (true, _) => Box::new(ResidentSession::new(task)),
-        (_, solver) if solver.is_by_passes() => {
-            Box::new(PassSession::new(task, task.config.target))
-        }
-        _ => Box::new(Session::new(task)),
-    }
-}
-
-/// Opens the training data, decides what of the configuration depends on it, and refuses such as no model can be
-/// trained on.
-fn open(
-    config: &mut LinearConfig,
-    ranks: Ranks<'_>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<OpenedData, TrainError> {
-    let paths = &config.data.paths.clone();
-    if paths.is_empty() {
-        return Err(TrainError::config(
-            "no data is given; name files, or demo:higgs to try generated data".to_string(),
-        ));
-    }
-    let skips = config.on_bad_record != OnBadRecord::Fail;
-    let data = config.data.with_rows(match config.scale {
-        Scaling::None => RowLayout::DenseWhereFull,
-        _ => RowLayout::WithZeros,
-    });
-    let settings = data.leaving_damage(skips).with_codes();
-    let settings = settings.with_targets(config.loss.has_real_targets());
-    let mut data = ranks.open(&settings, paths, None, interrupt, observer)?;
-    if std::mem::take(&mut config.guesses_loss) {
-        config.loss = choice::guess_loss(config, data.dataset.labels(), data.dataset.records());
-    }
-    if config.loss.has_real_targets() && !settings.targets {
-        observer(Event::Note(&format!(
-            "{}: its {} labels are numbers rather than classes, so a regression is trained (`loss` squared); `loss` multinomial makes each a class",
-            paths.join(", "),
-            data.dataset.labels().len()
-        )));
-        let settings = settings.with_targets(true);
-        data = ranks.open(&settings, paths, None, interrupt, observer)?;
-    }
-    if config.scale == Scaling::Auto {
-        let is_table = data.dataset.columns().is_some();
-        config.scale = if is_table {
-            Scaling::Standard
-        } else {
-            Scaling::None
-        };
-    }
-    let columns = data.dataset.column_uses().iter();
-    let lines: String = columns.map(|column| format!("\n  {column}")).collect();
-    if !lines.is_empty() {
-        observer(Event::Note(&format!(
-            "columns as features (`column` NAME=KIND changes them):{lines}"
-        )));
-    }
-    refuse_untrainable(config, &data, interrupt)?;
-    scaling::refuse_coarse(&data.dataset, config, paths)?;
-    let records = data.dataset.records();
-    if let Some(blocks) = config.blocks.filter(|&blocks| blocks > records) {
-        return Err(TrainError::config(format!(
-            "`blocks` {blocks} is more than the {records} records; give 1 to {records}"
-        )));
-    }
-    if let Some(folds) = config.folds.filter(|&folds| u64::from(folds) > records) {
-        return Err(TrainError::config(format!(
-            "`folds` {folds} is more than the {records} records; give 2 to {records}"
-        )));
-    }
-    Ok(data)
-}
-
-/// Opens the test data, where there is some.
-fn open_test(
-    config: &LinearConfig,
-    rows: &Rows,
-    ranks: Ranks<'_>,
-    interrupt: &Interrupt,
-    observer: Observer<'_>,
-) -> Result<Option<OpenedData>, TrainError> {
-    let paths = if config.test.is_empty() {
-        &rows.data.test
-    } else {
-        &config.test
-    };
-    if paths.is_empty() {
-        return Ok(None);
-    }
-    let scale = rows.scale.as_ref();
-    let skips = config.on_bad_record != OnBadRecord::Fail;
-    let data = config.data.with_rows(data::row_layout(
-        scale.map(AsRef::as_ref),
-        rows.data.dataset.columns().map(AsRef::as_ref),
-    ));
-    let data = data.leaving_damage(skips).with_codes();
-    let data = data.with_targets(config.loss.has_real_targets());
-    let expected = rows.expected();
-    let opened = ranks.open(&data, paths, Some(&expected), interrupt, observer)?;
-    // Records to skip are skipped one by one.
-    if !skips && opened.dataset.has_unknown_class() {
-        read_all(config, &opened.dataset, interrupt)?;
-    }
-    Ok(Some(opened.scaled(scale).centred(rows.target_centre)))
 }
 
 /// The optimum that relative differences are to, which may have to be solved for first.
@@ -547,7 +317,7 @@ fn describe(task: &Task<'_>, observer: Observer<'_>) {
         1 => String::new(),
         ranks => format!(" for each of {ranks} ranks"),
     };
-    let order = if task.is_held() && in_memory(task, task.config).is_raced() {
+    let order = if task.is_held() && in_memory(task, &task.config).is_raced() {
         "coordinate descent, or Newton's method if that is faster".to_string()
     } else if by_passes {
         task.config.solver.method().to_string()

@@ -94,7 +94,7 @@ pub(super) fn write(
         search,
         inference,
     } = ended;
-    let (config, division) = (task.config, &task.division);
+    let (config, division) = (&task.config, &task.division);
     let (found, totals) = (&trained.found, &trained.totals);
     let solved = &found.solved;
     let dataset = &task.rows.data.dataset;

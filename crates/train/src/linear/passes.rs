@@ -386,7 +386,7 @@ impl Method for PassSession<'_> {
     }
 
     fn train(self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
-        let (config, in_core) = (self.task.config, self.task.division.budget.in_core);
+        let (config, in_core) = (&self.task.config, self.task.division.budget.in_core);
         journal.keep_metrics()?;
         let train =
             |solver, passes: &mut Passes<'_>| train(solver, 0, config, in_core, passes, journal);

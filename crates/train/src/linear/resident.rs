@@ -44,7 +44,7 @@ pub(super) struct ResidentSession<'a> {
 
 impl<'a> ResidentSession<'a> {
     pub fn new(task: &'a Task<'a>) -> ResidentSession<'a> {
-        let run = in_memory(task, task.config);
+        let run = in_memory(task, &task.config);
         ResidentSession {
             stage: run.begin(),
             run,

@@ -18,7 +18,7 @@ use crate::error::TrainError;
 /// The task of a run.
 pub(super) struct Task<'a> {
     /// With nothing left open.
-    pub config: &'a LinearConfig,
+    pub config: LinearConfig,
     /// Whether the choice of solver was left open.
     pub is_open: bool,
     pub ranks: Ranks<'a>,

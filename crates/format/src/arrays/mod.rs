@@ -1,0 +1,10 @@
+//! Formats of arrays of numbers: npy, npz, IDX, CIFAR, fvecs, packed rows, raw records, generated mixtures.
+
+pub(crate) mod cifar;
+pub(crate) mod fvecs;
+pub(crate) mod idx;
+pub(crate) mod mixture;
+pub(crate) mod npy;
+pub(crate) mod npz;
+pub(crate) mod packed;
+pub(crate) mod raw_records;
