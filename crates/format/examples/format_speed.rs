@@ -1,8 +1,8 @@
 //! How fast a text file is scanned, against `wc`, and parsed by one thread.
 //!
-//! `cargo run --release -p pelton-format --example format_speed -- [--format FORMAT] FILE…` prints for each
-//! file the median of five runs on a warm page cache, and each of them. Next to a stream of tokens stands
-//! `wc -w`, which counts words, else `wc -l`.
+//! `cargo run --release -p pelton-format --example format_speed -- [--format FORMAT] FILE…` prints for each file the
+//! median of five runs on a warm page cache, and each of them. It compares streams of tokens with `wc -w`, which counts
+//! words, and others with `wc -l`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +43,7 @@ fn measure(path: &Path, format: Option<&FormatKind>) -> Result<(), Box<dyn std::
     let gigabytes = std::fs::metadata(path)?.len() as f64 / 1e9;
     let mut scans = vec![];
     let mut counts = vec![];
-    // Taken in turn, so that whatever else the machine does falls on both.
+    // Alternates, so that other load on the machine affects both.
     for _ in 0..RUNS {
         scans.push(Dataset::open(&paths, &options)?.index_report().scan_seconds);
         counts.push(seconds(|| {

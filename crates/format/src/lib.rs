@@ -23,16 +23,16 @@
 //! ```
 //!
 //! [`Dataset::open`] opens one or many files, recognises their format ([`FormatKind`]) and finds every record: by
-//! arithmetic where records have one size, otherwise by one parallel scan. The scan's result is an Elias–Fano list, kept
-//! next to the data in a sidecar file. A reader asks [`Dataset::locate`] for the range of a record, reads its bytes through
-//! the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding accesses no file: it
-//! sees the bytes of one record.
+//! arithmetic if records have one size, otherwise by one parallel scan. The scan's result is an Elias–Fano list, kept
+//! next to the data in a sidecar file. A reader asks [`Dataset::locate`] for the range of a record, reads its bytes
+//! through the file's storage, and hands them to [`Dataset::decode`], which appends a row to [`Rows`]. Decoding
+//! accesses no file: it sees the bytes of one record.
 //!
-//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs of
-//! tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`). [`Dataset::contents`] says
-//! which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
+//! Rows are features to train on, or strings of bytes: pictures (IDX, CIFAR), encoded images (folders), lines or runs
+//! of tokens of text, samples of a tar file, named arrays (raw records, JSON Lines, `.npy`, `.npz`).
+//! [`Dataset::contents`] says which; [`members`] splits a sample, [`RecordFields`] a row of arrays.
 //!
-//! Seven folders, each of which imports only those before it (`text` to `arrays` none of one another):
+//! Seven folders; each imports only earlier ones, and `text` to `arrays` do not import each other:
 //!
 //! - `record`: errors, numbers, cells, labels, rows, options, the kinds of formats;
 //! - `locate`: the traits of a format and its decoder, offsets of records, scans, sidecars;

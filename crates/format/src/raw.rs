@@ -39,8 +39,8 @@ pub use crate::text::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::text::json_lines::decode_json_line;
 pub use crate::text::libsvm::{LibsvmRules, decode_libsvm_line};
 
-/// Opens a packed file in memory and decodes every record; returns the rows and the classes' labels where all is
-/// sound.
+/// Opens a packed file in memory and decodes every record; returns the rows and the classes' labels if all of it is
+/// valid.
 pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
     let tables = tables_from(&mut Cursor::new(bytes), bytes.len() as u64).ok()?;
     let header = tables.header;
@@ -79,8 +79,7 @@ pub fn decode_packed_file(bytes: &[u8]) -> Option<(Rows, Vec<f64>)> {
     Some((rows, tables.labels))
 }
 
-/// Corrects every checksum of a packed file whose position can be determined, so that a fuzzer reaches the code after
-/// them.
+/// Corrects every checksum of a packed file that can be located, so that a fuzzer reaches the code after them.
 pub fn mend_packed_file(bytes: &mut [u8]) {
     let size = bytes.len() as u64;
     if size < HEADER_BYTES + TRAILER_BYTES {
@@ -129,7 +128,7 @@ fn seal(section: &mut [u8]) {
     }
 }
 
-/// A sidecar whose key and checksum fit and whose fields are `fields`.
+/// A sidecar with the fields `fields` and the key and checksum that fit them.
 pub fn mend_sidecar(fields: &[u8], size: u64, sample: u64) -> Vec<u8> {
     let mut bytes = sidecar::MAGIC.to_vec();
     bytes.extend(
@@ -158,8 +157,8 @@ fn key(size: u64, sample: u64) -> SidecarKey {
     }
 }
 
-/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; returns the starts of its
-/// records where it is valid.
+/// Loads a sidecar for a LIBSVM file of `size` bytes with the given sampled checksum; returns the starts of its records
+/// if it is valid.
 pub fn load_sidecar(bytes: &[u8], size: u64, sample: u64) -> Option<EliasFano> {
     sidecar::decode(bytes, &key(size, sample)).map(|contents| contents.starts)
 }
@@ -193,7 +192,7 @@ pub fn mend_folder_index(bytes: &mut [u8]) {
     }
 }
 
-/// The files below `root` in such bytes, with the class of each, where they are valid.
+/// The files below `root` in such bytes, with the class of each; `None` if the bytes are not valid.
 pub fn load_folder_index(bytes: &[u8], root: &Path) -> Option<Vec<(PathBuf, String)>> {
     let listing = index::decode(bytes, &FolderKey::plain(), root)?;
     let class = |i: usize| {
@@ -228,7 +227,7 @@ pub fn read_json_class(json: &[u8], key: &JsonKey) -> Option<Result<i64, String>
     }
 }
 
-/// Whether a row holds a sample whose members are whole.
+/// Whether all members of the sample in a row are complete.
 pub fn is_whole_group(group: &[u8]) -> bool {
     check_group(group).is_ok()
 }
@@ -244,11 +243,11 @@ pub fn mend_tar(bytes: &mut [u8]) {
     }
 }
 
-/// A row with its label, where there is one.
+/// A row with its label; `None` if it could not be decoded.
 type LabelledRow = Option<(Vec<u8>, f64)>;
 
-/// The schema and the rows of Examples, and the label of each, as if they were a file; `None` for those unlike the
-/// first, and for all where the first is not an Example.
+/// The schema and the rows of Examples, and the label of each, as if they were a file; `None` for those that differ
+/// from the first. The whole result is `None` if the first is not an Example.
 pub fn decode_examples(examples: &[&[u8]]) -> Option<(RecordFields, Vec<LabelledRow>)> {
     let fields = ExampleFields::of_first(examples.first()?, "tfrecord")?;
     let fields = fields.with_label(&LabelColumn::Last).ok()?;
@@ -288,7 +287,7 @@ pub fn read_riegeli_chunk(bytes: &[u8]) -> Option<(Vec<u64>, Vec<u8>)> {
     Some((records.sizes().ok()?, values))
 }
 
-/// Names of images and classes of a table in memory, whose first two columns are these.
+/// Names of images and classes of a table in memory: its first two columns.
 pub fn read_label_table(bytes: &[u8]) -> Option<Vec<String>> {
     let position = LabelColumn::Position;
     LabelTable::parse(bytes, &position(1), &position(2))
@@ -305,7 +304,7 @@ pub fn load_elias_fano(words: &[u64]) -> Option<EliasFano> {
     EliasFano::from_parts(len, low_bits, low.to_vec(), high.to_vec(), universe)
 }
 
-/// Reads all records of a Parquet or Arrow file in memory; returns how many, where all is sound.
+/// Reads all records of a Parquet or Arrow file in memory; returns how many, or `None` if one is bad.
 #[cfg(feature = "columns")]
 pub fn read_table(bytes: &[u8]) -> Option<u64> {
     crate::columns::read_all(bytes)

@@ -5,9 +5,9 @@
 //! CIFAR-100   coarse class u8 | fine class u8 | red | green | blue                        3074 bytes
 //! ```
 //!
-//! Places are arithmetic and nothing is scanned: the classes are 10, 100 or (coarse) 20, and a byte beyond
-//! them is a fault of its record. Their names are read from the text file that lies next to the data in
-//! the published archives, where it is there. Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
+//! Offsets are computed, without a scan: the classes are 10, 100 or (coarse) 20, and a byte beyond them is a fault of
+//! its record. Their names are read from the text file next to the data in the published archives, if it exists.
+//! Format: Krizhevsky, cs.toronto.edu/~kriz/cifar.html.
 
 use crate::locate::decoder::ClassByte;
 use crate::locate::format::{Format, Match, Shard, Source};
@@ -50,7 +50,7 @@ impl Format for Cifar {
         self.name
     }
 
-    /// By the names of the published files, whose sizes tell CIFAR-100 from other `train.bin`.
+    /// By the names of the published files; the size distinguishes CIFAR-100 from other `train.bin`.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let stem = head.name.strip_suffix(".bin")?;
         let is_named = match self.classes {

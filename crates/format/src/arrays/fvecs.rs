@@ -4,8 +4,8 @@
 //! vector  dimension i32 | as many f32
 //! ```
 //!
-//! Numbers are little-endian. All vectors have the dimension of the first, so offsets are arithmetic and nothing is
-//! scanned; a vector that states another is a bad record. Vectors have no labels. Format: Jégou, Douze and Schmid,
+//! Numbers are little-endian. All vectors have the dimension of the first, so offsets are computed, without a scan; a
+//! vector that states another is a bad record. Vectors have no labels. Format: Jégou, Douze and Schmid,
 //! corpus-texmex.irisa.fr.
 
 use crate::locate::decoder::{Decoded, Decoder};
@@ -18,7 +18,7 @@ use crate::record::kind::Head;
 use crate::record::labels::stored::Label;
 use crate::record::rows::{Layout, NewRow, Rows};
 
-/// The largest dimension: beyond it the file is hardly one of vectors.
+/// The largest dimension; a file with a larger one hardly contains vectors.
 const MOST_NUMBERS: i32 = 1 << 20;
 const REMEDY: &str = "fetch the file again, or name its format with `format`";
 
@@ -64,7 +64,7 @@ struct Shape {
 }
 
 impl Shape {
-    /// As the first vector and the size say.
+    /// From the first vector and the size of the file.
     fn of(file: &mut impl ByteSource) -> Result<Shape, FormatError> {
         let size = file.size();
         let first = file.bytes(0, size.min(4) as usize)?;
@@ -152,7 +152,7 @@ impl Decoder for FvecsDecoder {
     }
 }
 
-/// The vectors of a file in memory, where all are sound.
+/// The vectors of a file in memory, if all are valid.
 pub fn load_fvecs(mut bytes: &[u8]) -> Option<Rows> {
     let shape = Shape::of(&mut bytes).ok()?;
     let mut rows = Rows::new(Layout::Dense { width: shape.width });
@@ -211,7 +211,7 @@ mod tests {
             "vector 1 needs the file to reach byte 24, and it ends at 20",
         );
         refuses(&whole[..14], 12, "it is cut off");
-        // As long as it should be.
+        // Files of the right length.
         assert!(load_fvecs(&fvecs(&[(2, &[1.0, 2.0]), (1, &[1.0, 2.0])])).is_none());
         assert!(load_fvecs(&fvecs(&[(1, &[f32::NAN])])).is_none());
     }

@@ -1,9 +1,9 @@
 //! NumPy's `.npz`: a zip file of `.npy` entries. Each entry is a field; a record is one row of each.
 //!
-//! The rows of a record are at different offsets of the file: [`Gathered`] reads them as if they were contiguous.
-//! Where some arrays are compressed (`np.savez_compressed`) the arrays are read from a copy in the cache folder, one
-//! `.npy` after another. The checksum of every array is verified: while it is copied, or else by one pass that a
-//! sidecar remembers.
+//! The rows of a record are at different offsets of the file: [`Gathered`] reads them as if they were contiguous. If
+//! some arrays are compressed (`np.savez_compressed`), the arrays are read from a copy in the cache folder, one `.npy`
+//! after another. The checksum of every array is verified: while it is copied, or else by one pass that a sidecar
+//! remembers.
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::PathBuf;
@@ -180,7 +180,7 @@ fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, 
     Ok(entries)
 }
 
-/// The arrays in place in the zip file.
+/// The arrays at their offsets in the zip file, uncompressed.
 fn arrays_in_place(
     source: &Source<'_>,
     input: &Input,
@@ -342,7 +342,7 @@ pub struct ZipEntry {
 }
 
 impl ZipEntry {
-    /// What NumPy calls the array; `None` where the entry is not an array.
+    /// NumPy's name of the array; `None` if the entry is not an array.
     fn array(&self) -> Option<&str> {
         self.name.strip_suffix(".npy")
     }
@@ -385,15 +385,15 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(wide))
 }
 
-/// What the last bytes of a file say.
+/// Location of the table of entries, as the last bytes of a file state it.
 enum End {
     /// Offset and length of the table of entries.
     Directory(u64, u64),
-    /// Offset of the record that says so.
+    /// Offset of the Zip64 record that states it.
     Zip64(u64),
 }
 
-/// What the last bytes of a file of `size` bytes say.
+/// Reads the location of the table of entries from `tail`, the last bytes of a file of `size` bytes.
 fn find_directory(tail: &[u8], size: u64) -> Result<End, FormatError> {
     let from = size - tail.len() as u64;
     let found = memchr::memmem::rfind(tail, b"PK\x05\x06");
@@ -521,7 +521,7 @@ fn array_in_place(
     array_at(file, from, entry)
 }
 
-/// The array whose `.npy` starts at `from`.
+/// The array of the `.npy` that starts at `from`.
 fn array_at(
     file: &mut (impl Read + Seek),
     from: u64,
@@ -552,7 +552,7 @@ fn array_at(
     })
 }
 
-/// The entries of a zip file in memory whose arrays are all sound.
+/// The entries of a zip file in memory, if all its arrays are valid.
 pub fn read_entries(bytes: &[u8]) -> Option<Vec<ZipEntry>> {
     let mut file = io::Cursor::new(bytes);
     let size = bytes.len() as u64;

@@ -1,12 +1,12 @@
-//! Raw records of one length, whose fields a spelling names: `raw:u8[28,28],label:u8`.
+//! Raw records of one length, with fields given by a spelling: `raw:u8[28,28],label:u8`.
 //!
 //! ```text
 //! raw:FIELD,FIELD…     FIELD is TYPE, TYPE[LENGTH,…], or one of them behind NAME:
 //! ```
 //!
 //! Types are u8, i8, i16, u16, i32, i64, u32, f16, bf16, f32 and f64, little-endian. `header[N]` in front leaves out
-//! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2,
-//! data3 …. Offsets are arithmetic; the labels are read once.
+//! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3
+//! …. Offsets are computed; the labels are read once.
 
 use pelton_batch::{DType, FieldSpec};
 
@@ -90,7 +90,7 @@ impl Format for RawRecords {
     }
 }
 
-/// What a spelling says.
+/// A parsed spelling.
 #[derive(Debug)]
 pub struct RawLayout {
     header: u64,
@@ -107,7 +107,7 @@ struct RawField {
     bytes: usize,
 }
 
-/// Reads a spelling, or says what is wrong with it.
+/// Parses a spelling; the error describes its fault.
 pub fn parse(spelling: &str) -> Result<RawLayout, String> {
     let mut layout = RawLayout {
         header: 0,

@@ -1,8 +1,8 @@
 //! Arrow's own files and streams: batches of buffers.
 //!
-//! Both are a sequence of messages. Those of a stream are walked from its start, those of a file by the footer that
-//! lists them; either costs one small read a batch. A batch has the layout that it has in memory, unless it is
-//! compressed, so any record can be read in place.
+//! Both are a sequence of messages. A stream is walked from its start, a file by the list in its footer; either costs
+//! one small read a batch. Unless it is compressed, a batch has the same layout as in memory, so any record can be read
+//! in place.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -45,11 +45,11 @@ struct Batch {
     codec: Option<CompressionType>,
     /// Offset of its body, and its length.
     body: Span,
-    /// Which version of its dictionary each column uses.
+    /// The version of its dictionary that each column uses.
     dictionaries: Vec<usize>,
 }
 
-/// A file or stream whose schema has been read.
+/// A file or stream with its schema read.
 #[derive(Clone)]
 pub(crate) struct ArrowSchema {
     /// The messages after the schema.
@@ -491,7 +491,7 @@ fn bounds_of(raw: &[u8], buffers: usize) -> Option<Vec<Range<usize>>> {
     Some(bounds)
 }
 
-/// Which records of each run have a value.
+/// Marks the records of each run that have a value.
 fn nulls_of(file: &TableFile, runs: &[Run<'_>]) -> Result<Vec<Option<NullBuffer>>, Wrong> {
     let mut wanted = Vec::new();
     for run in runs {
@@ -537,7 +537,7 @@ fn heads(
                     run.from.saturating_mul(count),
                     (run.from + run.rows).saturating_mul(count),
                 ),
-                // Where the last value ends.
+                // One more: the end of the last value.
                 Widths::Starts { .. } => (run.from, run.from + run.rows + 1),
                 Widths::Views | Widths::Keys(_) => (run.from, run.from + run.rows),
             };
@@ -640,7 +640,7 @@ fn fetch(file: &TableFile, wanted: &[Want]) -> Result<Vec<Buffer>, Wrong> {
     read.map(part).collect()
 }
 
-/// A decompressed buffer: its length comes first, -1 where it is not compressed.
+/// A decompressed buffer: its length comes first, -1 if it is not compressed.
 fn decompressed(bytes: &[u8], codec: CompressionType) -> Result<Vec<u8>, Wrong> {
     let Some((length, packed)) = bytes.split_first_chunk::<8>() else {
         return Ok(Vec::new());

@@ -1,7 +1,7 @@
-//! Which buffers of an Arrow batch belong to which column.
+//! Assigns the buffers of an Arrow batch to columns.
 //!
 //! A batch lists the buffers of all its columns in the order of the schema, those of a column before those of its
-//! children, without saying what each is: their number follows from the types.
+//! children, without naming them: their count follows from the types.
 
 use arrow_ipc::{BodyCompressionMethod, CompressionType, RecordBatch};
 use arrow_schema::{DataType, Fields, UnionMode};
@@ -18,7 +18,7 @@ pub(crate) struct Span {
 /// Offsets of the buffers of one column of one batch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stored {
-    /// Validity bits: their range, and how many there are a record. None where every record has a value.
+    /// Validity bits: their range, and how many there are a record. Empty if every record has a value.
     pub(crate) validity: Vec<(Span, usize)>,
     /// Validity bits of the items of lists.
     pub(crate) inner: Option<Span>,
@@ -34,7 +34,7 @@ impl Stored {
     }
 }
 
-/// What the items of a column's head are.
+/// The items of a column's head.
 #[derive(Clone, Copy)]
 pub(crate) enum Widths {
     /// This many numbers a record.
@@ -61,7 +61,7 @@ impl Widths {
     }
 }
 
-/// The buffers of a batch in their order, and what the batch says of each column.
+/// The buffers of a batch in their order, and whether each column has nulls.
 pub(crate) struct Spans {
     buffers: std::vec::IntoIter<Span>,
     /// Which of the columns have nulls.
@@ -74,7 +74,7 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// `None` where the batch's description is impossible.
+    /// `None` if the batch's description is invalid.
     pub(crate) fn new(batch: &RecordBatch<'_>, body: Span, marks_unions: bool) -> Option<Spans> {
         let span = |buffer: &arrow_ipc::Buffer| {
             let offset = u64::try_from(buffer.offset()).ok()?;
@@ -104,7 +104,7 @@ impl Spans {
         })
     }
 
-    /// The validity bits of a column; none where it has no nulls.
+    /// The validity bits of a column; none if it has no nulls.
     fn validity(&mut self) -> Option<Option<Span>> {
         let has_nulls = self.nulls.next()?;
         let span = self.buffers.next()?;
@@ -112,7 +112,7 @@ impl Spans {
     }
 }
 
-/// The buffers of the columns at `paths`, in their order; `None` where the batch does not fit the schema.
+/// The buffers of the columns at `paths`, in their order; `None` if the batch does not fit the schema.
 pub(crate) fn walk(fields: &Fields, paths: &[&[String]], mut spans: Spans) -> Option<Vec<Stored>> {
     let mut found: Vec<Option<Stored>> = vec![None; paths.len()];
     walk_fields(fields, &mut Vec::new(), &[], paths, &mut spans, &mut found)?;

@@ -1,7 +1,7 @@
-//! The columns of a file: what each holds in every record.
+//! The columns of a file, and the kinds of their values.
 //!
-//! Columns of structs are columns of their own, called `outer.inner`. Columns that records cannot hold (maps, unions,
-//! lists of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
+//! Columns of structs are separate columns, called `outer.inner`. Columns that records cannot hold (maps, unions, lists
+//! of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
 
 use arrow_schema::{DataType, FieldRef, Fields, TimeUnit};
 use pelton_batch::{DType, FieldSpec};
@@ -21,7 +21,7 @@ pub(crate) enum Element {
     F16,
     F32,
     F64,
-    /// A whole number of so many bytes over a power of ten, which becomes the nearest f64.
+    /// A whole number of `bytes` bytes over a power of ten; becomes the nearest f64.
     Decimal {
         bytes: u8,
         scale: i8,
@@ -29,7 +29,7 @@ pub(crate) enum Element {
 }
 
 impl Element {
-    /// Numbers of this type, and dates, times and durations as the whole numbers that they are stored as.
+    /// Numbers of this type, and dates, times and durations as the whole numbers that store them.
     pub(crate) fn of(data_type: &DataType) -> Option<Element> {
         Some(match data_type {
             DataType::Boolean => Element::Bool,
@@ -67,7 +67,8 @@ impl Element {
         })
     }
 
-    /// The keys of a dictionary. Unsigned keys are read as signed ones of their length, since none is that large.
+    /// The keys of a dictionary. Unsigned keys are read as signed ones of their length, because keys stay below the
+    /// sign bit.
     pub(crate) fn of_keys(data_type: &DataType) -> Option<Element> {
         match data_type {
             DataType::UInt64 => Some(Element::I64),
@@ -88,7 +89,7 @@ impl Element {
         }
     }
 
-    /// What it is in a record.
+    /// Its type in a record.
     pub(crate) fn dtype(self) -> DType {
         match self {
             Element::Bool | Element::U8 => DType::U8,
@@ -105,13 +106,13 @@ impl Element {
     }
 }
 
-/// What a column holds in every record.
+/// The kind of a column's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ColumnKind {
     /// A number, or an array of them of one shape.
     Numbers { element: Element, dims: Vec<usize> },
-    /// Numbers, of varying count. Where they are in lists within a list, a value begins with the length of these, in eight
-    /// bytes.
+    /// Numbers, of varying count. If they are in lists within a list, a value begins with the length of the inner
+    /// lists, in eight bytes.
     List { element: Element, nested: bool },
     /// A string of bytes.
     Bytes,
@@ -172,7 +173,7 @@ impl ColumnKind {
         matches!(self, ColumnKind::List { nested: true, .. })
     }
 
-    /// Bytes in a record, where all records have the same.
+    /// Bytes in a record, if equal in all records.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         match self {
             ColumnKind::Numbers { element, dims } => dims
@@ -203,7 +204,7 @@ pub(crate) struct Column {
     pub(crate) kind: ColumnKind,
     /// Whether some record may have no value.
     pub(crate) nullable: bool,
-    /// Units of a day, where its numbers are dates or points in time since 1970.
+    /// Units of a day, if its numbers are dates or points in time since 1970.
     pub(crate) units_a_day: Option<i64>,
 }
 
@@ -241,7 +242,7 @@ impl Column {
     }
 }
 
-/// A column of a file; or a description of what it holds, where records cannot.
+/// A column of a file; or its name and type, if records cannot hold it.
 pub(crate) type Leaf = Result<Column, (String, String)>;
 
 /// All columns of a schema in their order.
@@ -253,7 +254,7 @@ pub(crate) fn leaves(fields: &Fields) -> Vec<Leaf> {
     leaves
 }
 
-/// The same of files that are read in place, which lists in lists are not.
+/// The same for files that are read in place, without lists of lists.
 pub(crate) fn without_nested(leaf: Leaf) -> Leaf {
     leaf.and_then(|column| match column.kind.is_nested() {
         true => {

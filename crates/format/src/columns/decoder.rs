@@ -23,7 +23,7 @@ use crate::record::rows::fields::{RecordFields, element_value};
 #[derive(Debug)]
 pub(crate) struct ColumnFields {
     layout: Arc<RecordLayout>,
-    /// The column whose numbers are labels.
+    /// The column of the labels.
     label: Option<usize>,
     /// Whether missing values become 0, or empty lists and strings.
     fills: bool,
@@ -65,7 +65,7 @@ fn label_of(kind: &ColumnKind, bytes: &[u8]) -> Result<f64, Fault> {
     checked_label(value, || value.to_string())
 }
 
-/// The fault of a column where a record has no label.
+/// The fault of the label's column in a record without a label.
 pub(crate) const NO_LABEL: &str = "holds no label (null); leave such records out with `on_bad_record` skip, or name another column with `label`";
 
 #[cold]
@@ -142,7 +142,7 @@ pub(crate) struct ColumnFeatures {
     layout: Arc<RecordLayout>,
     label: Option<usize>,
     width: usize,
-    /// The columns that are features, and after them those that hold nothing but nulls.
+    /// The columns that are features, then those with only nulls.
     names: Vec<String>,
     /// Values for features that a record lacks.
     missing: Option<Arc<[f32]>>,
@@ -242,7 +242,7 @@ impl Decoder for ColumnFeatures {
         [12, fingerprint(&self.layout, self.label), 0]
     }
 
-    /// By columns, where each but the label's is one feature.
+    /// By columns, if each but the label's is one feature.
     fn numbering(&self) -> Numbering {
         let columns = self.layout.columns().len();
         match self.label.filter(|_| self.width + 1 == columns) {
@@ -320,7 +320,7 @@ impl Cells for ColumnFeatures {
     }
 }
 
-/// The whole number that dates and points in time are stored as.
+/// The whole number that stores a date or a point in time.
 fn whole_value(bytes: &[u8]) -> Option<i64> {
     match *bytes {
         [a, b, c, d] => Some(i64::from(i32::from_le_bytes([a, b, c, d]))),
@@ -329,14 +329,14 @@ fn whole_value(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// A column of features holds no value.
+/// The fault of a missing value in a column of features.
 #[cold]
 fn null_feature(column: &str) -> Fault {
     let what = "holds no value (null); `missing` zero or `missing` mean fills such values in";
     Fault::column(column, what)
 }
 
-/// A column of features holds a number that is not finite in 32 bits.
+/// The fault of a number in a column of features that is not finite in 32 bits.
 #[cold]
 fn bad_feature(column: &str, value: f64) -> Fault {
     let what = if value.is_nan() {

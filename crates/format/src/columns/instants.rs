@@ -1,6 +1,6 @@
 //! The text of dates and points in time that columns store as whole numbers.
 
-/// The text of a point in time, `since` units after 1970 began, with the time of day where a day has several units.
+/// The text of a point in time, `since` units after 1970 began, with the time of day if a day has several units.
 pub(crate) fn spelled(since: i64, units_a_day: i64) -> String {
     let (days, rest) = (since.div_euclid(units_a_day), since.rem_euclid(units_a_day));
     let (year, month, day) = date_of(days);

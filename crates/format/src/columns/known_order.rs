@@ -6,17 +6,17 @@ use crate::columns::column::Column;
 use crate::record::cells::known_columns::KnownColumns;
 use crate::record::error::FormatError;
 
-/// Which columns are read, and which of them is the label.
+/// The columns to read, and the label among them.
 pub(super) struct Choice {
     pub(super) columns: Vec<Column>,
     pub(super) label: Option<usize>,
-    /// Names of further columns that hold nothing but nulls.
+    /// Names of further columns with only nulls.
     pub(super) nulls: Vec<String>,
     /// Their names, types and order.
     pub(super) schema: Schema,
 }
 
-/// Puts the columns in the known order, the label last, unless they are in it. Others are left out if `has_more`.
+/// Puts the columns in the known order, the label last, unless they already are. Others are left out if `has_more`.
 ///
 /// Errors: the columns differ from the known ones.
 pub(super) fn in_known_order(

@@ -13,7 +13,7 @@ use crate::columns::table::{TableFile, Wrong, guarded};
 pub(crate) const MAGIC: &[u8; 6] = b"ARROW1";
 /// Starts a message; older messages start with their length.
 const CONTINUATION: u32 = u32::MAX;
-/// Bytes of a message that are read first: most have no more before their body.
+/// Bytes of a message to read first: most have at most this before their body.
 const READ_AHEAD: u64 = 4096;
 /// Longest description of a batch.
 const MOST_MESSAGE_BYTES: u64 = 256 << 20;
@@ -47,7 +47,7 @@ struct Footer {
     blocks: VecDeque<Listed>,
 }
 
-/// A message listed by the footer: its offset, the length of its description with what precedes it, and of its body.
+/// A message listed by the footer: its offset, the length of its description with its prefix, and of its body.
 type Listed = (u64, u64, u64);
 
 impl Messages {
@@ -232,7 +232,7 @@ fn add_ids(field: arrow_ipc::Field<'_>, outer: &[String], ids: &mut Vec<(Vec<Str
     }
 }
 
-/// Whether these are the first bytes of a stream whose first message is a schema.
+/// Whether these are the first bytes of a stream that begins with a schema.
 pub(crate) fn begins_stream(head: &[u8]) -> bool {
     let Some((prefix, rest)) = head.split_first_chunk::<8>() else {
         return false;

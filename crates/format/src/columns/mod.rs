@@ -1,6 +1,6 @@
 //! Parquet and Arrow: tables of columns; records are assembled when they are read.
 //!
-//! `column` says what a column can hold, `values` takes values out of memory as Arrow lays it out, and `record`
+//! `column` defines the types of columns, `values` takes values out of memory in Arrow's layout, and `record`
 //! concatenates those of one record. A [`table::Table`] reads values of any run of records: [`parquet`] decodes them,
 //! [`arrow`] (by [`buffers`]) reads them in place or decompresses a batch. `storage` makes the records of a table a
 //! storage like any other, so all orders, access paths and caches read them like a file. `opening` chooses columns

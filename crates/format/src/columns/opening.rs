@@ -1,6 +1,6 @@
-//! Opening Parquet and Arrow files: which columns, which of them is the label, and the offsets of records.
+//! Opens Parquet and Arrow files: chooses columns and the label, and finds the offsets of records.
 //!
-//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. Where a column
+//! Cost: the footer of Parquet and the heads of Arrow's batches, and one pass over the label's column. If a column
 //! holds strings or lists, the lengths of all its values are read once and kept in a sidecar.
 
 use std::ops::Range;
@@ -118,7 +118,7 @@ impl Format for Columns {
                 let interrupted = || source.options.interrupt.load(Ordering::Relaxed);
                 let choice = choose(source, schema.leaves(), notes);
                 let choice = match choice {
-                    // Without records types say little: a column may hold nothing but nulls.
+                    // Without records types say little: a column may have only nulls.
                     Err(error) => {
                         let rows = schema.read(Vec::new(), &interrupted).map_err(refused)?;
                         return Err(if rows.groups() == [0] {
@@ -298,14 +298,14 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// What a scan reads.
+/// The columns that a scan reads.
 struct Wanted {
-    /// The columns whose values have different lengths.
+    /// The columns with values of different lengths.
     variable: Vec<usize>,
     label: Option<usize>,
 }
 
-/// What it finds in a group of records.
+/// Its result for a group of records.
 #[derive(Default)]
 struct Scanned {
     /// Bytes of the variable columns of each record.
@@ -313,11 +313,11 @@ struct Scanned {
     labels: Vec<f64>,
     names: Vec<Vec<u8>>,
     codes: Vec<u32>,
-    /// A record whose label has no name.
+    /// A record with a label without a name.
     unnamed: Option<u64>,
 }
 
-/// Where the records of a table are, and their labels.
+/// The offsets of the records of a table, and their labels.
 struct Found {
     places: Places,
     bytes: u64,
@@ -330,7 +330,7 @@ struct Found {
 }
 
 impl Found {
-    /// Records of `each` bytes, with the labels that a scan found where there was one.
+    /// Records of `each` bytes, with the labels of the scan, if there was one.
     fn of_one_length(records: u64, each: u64, scanned: Option<Located>) -> Option<Found> {
         let size = records.checked_mul(each);
         let bytes = size.filter(|size| *size <= i64::MAX as u64)?;
@@ -405,7 +405,7 @@ fn too_long() -> FormatError {
     refused(Wrong::Damaged("its records are longer than 4 GB".into()))
 }
 
-/// Reads the records in place, or decoded by blocks; and what reading one costs.
+/// A storage that reads the records in place, or decodes them by blocks, and the cost of reading one.
 fn storage_of(rows: Records, bytes: u64) -> (Arc<dyn Storage>, Reach) {
     if rows.table.in_place() {
         let places = rows.columns.len() as u32;
@@ -466,7 +466,7 @@ fn shard_of(
     let has_variable = |i: &usize| all[*i].kind.fixed_bytes().is_none();
     let wanted = Wanted {
         variable: columns.iter().copied().filter(has_variable).collect(),
-        // Targets are no list of labels.
+        // Targets are not classes, so the scan must not list them.
         label: choice.label.filter(|_| !source.options.targets),
     };
     let found = find(source, &*table, &layout, &wanted, notes)?;

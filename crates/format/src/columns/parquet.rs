@@ -1,7 +1,7 @@
 //! Parquet: row groups of compressed pages.
 //!
-//! The footer leads to a row: to its row group, and there to its pages, found by the offset index where there is one
-//! and by their headers otherwise. Earlier pages are not decompressed.
+//! The footer leads to a row: to its row group, and there to its pages, found by the offset index if there is one and
+//! by their headers otherwise. Earlier pages are not decompressed.
 
 use std::io::Read;
 use std::ops::Range;
@@ -26,11 +26,11 @@ use crate::columns::values::Values;
 
 /// First and last bytes.
 pub(crate) const MAGIC: &[u8; 4] = b"PAR1";
-/// Records that are decoded together, where they are short.
+/// Most records that are decoded together.
 const MOST_TOGETHER: usize = 8192;
 /// Bytes of values that are decoded together.
 const BYTES_TOGETHER: u64 = 1 << 20;
-/// Bytes of one read where more will be needed, but it is not known how many.
+/// Bytes of one read if more will be needed, but an unknown amount.
 const READ_AHEAD: u64 = 16 << 10;
 
 /// An open file.
@@ -41,7 +41,7 @@ pub(crate) struct ParquetTable {
     columns: Vec<Column>,
     /// First record of each group, and the number of records.
     firsts: Vec<u64>,
-    /// Their indices in the file, where some are empty.
+    /// Their indices in the file; groups without records are left out.
     numbers: Vec<usize>,
 }
 
@@ -91,8 +91,8 @@ impl ParquetTable {
         wanted.map(|(i, _)| i).collect()
     }
 
-    /// The ranges to read of these leaves for some rows of a group: the pages that hold them where an index lists
-    /// them, everything otherwise; nothing where all of it is more than is needed.
+    /// The ranges to read of these leaves for some rows of a group: the pages that hold them if an index lists them.
+    /// Without one, the whole column if all rows are needed, otherwise nothing.
     fn ranges(&self, group: usize, leaves: &[usize], rows: &Range<usize>) -> Vec<(u64, u64)> {
         let metadata = self.metadata.metadata();
         let whole = metadata.row_group(group);
@@ -296,7 +296,7 @@ impl Source {
         }
     }
 
-    /// What failed where the library gave up with `error` on a part of the file.
+    /// The cause of `error`, which the library returned for a part of the file: the storage or damage.
     fn wrong(&self, what: &str, error: &dyn std::error::Error) -> Wrong {
         let failure = self
             .failure
@@ -309,7 +309,7 @@ impl Source {
         }
     }
 
-    /// `length` bytes at most from `start` on, where they were read before.
+    /// `length` bytes at most from `start` on, if they were read before.
     fn part(&self, start: u64, length: u64) -> Option<Bytes> {
         self.parts.iter().find_map(|(offset, bytes)| {
             let skip = start.checked_sub(*offset)?;

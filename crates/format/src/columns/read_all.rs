@@ -11,8 +11,8 @@ use crate::columns::record::RecordLayout;
 use crate::columns::table::{Table, TableFile};
 use crate::columns::values::Values;
 
-/// Opens a file in memory and reads all records of its columns; returns how many, where all is sound. Groups of very
-/// many records are skipped.
+/// Opens a file in memory and reads all records of its columns; returns how many, or `None` if one is bad. Groups of
+/// very many records are skipped.
 pub(crate) fn read_all(bytes: &[u8]) -> Option<u64> {
     const MOST: u64 = 1 << 16;
     let is_parquet = bytes.starts_with(parquet::MAGIC);

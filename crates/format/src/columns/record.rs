@@ -8,7 +8,7 @@
 //! variable  the values of those
 //! ```
 //!
-//! Numbers are little-endian. Records whose columns are all fixed have one length.
+//! Numbers are little-endian. If all columns are fixed, records have one length.
 
 use crate::columns::column::{Column, ColumnKind};
 use crate::columns::values::{Items, Values};
@@ -39,7 +39,7 @@ enum Within {
 }
 
 impl RecordLayout {
-    /// `None` where records would be longer than 4 GB.
+    /// `None` if records would be longer than 4 GB.
     pub(crate) fn new(columns: Vec<Column>) -> Option<RecordLayout> {
         let nullable = columns.iter().filter(|column| column.nullable).count();
         let variable = columns.iter().filter(|c| c.kind.fixed_bytes().is_none());
@@ -81,7 +81,7 @@ impl RecordLayout {
         self.head
     }
 
-    /// Bytes of every record, where all have the same.
+    /// Bytes of every record, if all have the same length.
     pub(crate) fn record_bytes(&self) -> Option<u64> {
         (self.variable == 0).then_some(self.head as u64)
     }
@@ -94,7 +94,7 @@ impl RecordLayout {
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
         let begin = out.len();
-        // The start of each record after that; none where they have one length.
+        // The start of each record after the fixed part; empty if records have one length.
         let mut starts = Vec::new();
         let mut end = self.head * rows;
         if self.variable > 0 {
@@ -174,8 +174,8 @@ impl RecordLayout {
         Ok(())
     }
 
-    /// Calls `take` with the index and the bytes of each column in order, `None` where the record has no value;
-    /// returns `None` where `record` is not such a record.
+    /// Calls `take` with the index and the bytes of each column in order, `None` if the record has no value; returns
+    /// `None` if `record` is not such a record.
     pub(crate) fn each<'a, E>(
         &self,
         record: &'a [u8],
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// A value for each column, where there is one.
+    /// The value of each column, if it has one.
     fn parts(layout: &RecordLayout, record: &[u8]) -> Option<Vec<Option<Vec<u8>>>> {
         let mut found = Vec::new();
         let ended = layout.each(record, |i, value| {

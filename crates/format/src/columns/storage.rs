@@ -1,14 +1,14 @@
 //! The records of a table one after another, as bytes that are assembled when they are read.
 //!
-//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them where the table allows it, and
-//! keeps blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order read in the order
-//! of the file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks:
-//! it reads the values of each record in place.
+//! [`DecodedBlocks`] decodes a block of records whole, up to [`BLOCK_BYTES`] of them if the table allows it, and keeps
+//! blocks in a cache of [`CACHE_BYTES`] for the whole process: the windows of a random order read in the order of the
+//! file, so each block is decoded once a window. A single record costs a block. [`InPlace`] needs no blocks: it reads
+//! the values of each record in place.
 //!
-//! Rejected: a decoded copy of the whole file on disk, as compressed text gets. Two epochs over 24 million records of 24
-//! bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy where memory held them all. With an eighth of it, many
-//! windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from Parquet, 14.3
-//! from the copy.
+//! Rejected: a decoded copy of the whole file on disk, as for compressed text. Two epochs over 24 million records of 24
+//! bytes took 14.6 CPU seconds from Parquet and 11.2 from such a copy if memory held them all. With an eighth of it,
+//! many windows decode everything many times (45 seconds), but the path `scatter` decodes once an epoch: 14.4 from
+//! Parquet, 14.3 from the copy.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -99,7 +99,7 @@ impl Records {
 #[derive(Debug)]
 pub(crate) struct DecodedBlocks {
     records: Records,
-    /// Most records of a block, where groups can be divided.
+    /// Most records of a block, if groups can be divided.
     block_records: u64,
     cache: Arc<BlockCache>,
     /// Distinguishes its blocks from those of others in the cache.
@@ -221,7 +221,7 @@ impl Drop for DecodedBlocks {
 /// The id of the file of a block, and its first record.
 type Key = (u64, u64);
 
-/// A block, or why it cannot be decoded; empty until it is needed.
+/// A block, or its error; empty until it is needed.
 type Slot = Arc<Mutex<Option<Result<Arc<Vec<u8>>, String>>>>;
 
 /// Decoded blocks; those used least recently are dropped.
@@ -387,7 +387,7 @@ impl Storage for InPlace {
     }
 }
 
-/// The offsets of the first byte that adjacent ranges have and of the first after them.
+/// The offsets of the first byte of adjacent ranges and of the first after them.
 fn ends_of(stretch: &[RangeRead<'_>]) -> (u64, u64) {
     let bytes: u64 = stretch.iter().map(|read| read.filled as u64).sum();
     (stretch[0].offset, stretch[0].offset + bytes)

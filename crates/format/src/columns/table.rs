@@ -1,4 +1,4 @@
-//! What Parquet and Arrow files have in common: columns of values in groups of records.
+//! The common interface of Parquet and Arrow files: columns of values in groups of records.
 
 use std::fmt;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::columns::values::{Items, Values};
 pub(crate) enum Wrong {
     /// The storage failed.
     Storage(StorageError),
-    /// The file's parts do not fit together.
+    /// The parts of the file are inconsistent.
     Damaged(String),
 }
 
@@ -39,7 +39,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
     /// The columns that were chosen.
     fn columns(&self) -> &[Column];
 
-    /// The first record of each group, none of them empty, followed by the number of records.
+    /// The first record of each non-empty group, followed by the number of records.
     fn groups(&self) -> &[u64];
 
     /// Whether parts of a group can be read without the rest of it.
@@ -69,8 +69,8 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
         })
     }
 
-    /// Reads the values of `columns` of many runs of records, each within one group, at once; only where the table
-    /// can be read in place.
+    /// Reads the values of `columns` of many runs of records, each within one group, at once; only if the table can be
+    /// read in place.
     fn gather(&self, columns: &[usize], runs: &[Range<u64>]) -> Result<Vec<Vec<Values>>, Wrong> {
         let _ = (columns, runs);
         Err(Wrong::Damaged(
@@ -87,7 +87,7 @@ pub(crate) trait Table: fmt::Debug + Send + Sync {
     fn group_bytes(&self) -> f64;
 }
 
-/// Number of the group of record `record`.
+/// Index of the group with record `record`.
 pub(crate) fn group_of(groups: &[u64], record: u64) -> usize {
     groups.partition_point(|first| *first <= record) - 1
 }
@@ -148,7 +148,7 @@ impl TableFile {
     }
 }
 
-/// Memory that a storage can read into; without a copy afterwards where it needs no alignment.
+/// Memory that a storage can read into; without a copy afterwards if it needs no alignment.
 enum Aligned {
     Plain(Vec<u8>),
     Whole(AlignedBuffer),
@@ -185,10 +185,10 @@ thread_local! {
     static GUARDED: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// Runs a library's code on untrusted bytes: where it panics, the bytes are damaged, and no panic message is printed.
+/// Runs a library's code on untrusted bytes: if it panics, the bytes are reported as damaged, without a panic message.
 ///
-/// The libraries that read these files promise errors for damaged ones and mostly keep that. A separate process was
-/// rejected: it would have to copy what it decoded.
+/// The libraries that read these files promise errors for damaged ones and mostly keep the promise. A separate process
+/// was rejected: it would have to copy decoded values.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, Wrong>) -> Result<T, Wrong> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {

@@ -1,7 +1,7 @@
-//! Values of one column for a run of records, taken from memory as Arrow lays it out.
+//! Values of one column for a run of records, taken from memory in Arrow's layout.
 //!
-//! Parquet files are decoded into such memory, Arrow files consist of it. Nothing here trusts offsets or lengths: a
-//! value that reaches beyond its buffer gives `None`.
+//! Parquet files are decoded into such memory, Arrow files consist of it. Offsets and lengths are not trusted: a value
+//! that reaches beyond its buffer gives `None`.
 
 use arrow_buffer::{Buffer, NullBuffer, i256};
 use arrow_data::ArrayData;
@@ -9,13 +9,13 @@ use arrow_schema::DataType;
 
 use crate::columns::column::{ColumnKind, Element};
 
-/// In place of the length of inner lists, where they differ.
+/// Stands for the length of inner lists if they differ.
 pub(crate) const UNEVEN: u64 = u64::MAX;
 
 /// Values of one column for a run of records.
 #[derive(Clone, Debug)]
 pub(crate) struct Values {
-    /// Which records have no value; those beyond its end, and all where `None`, have one.
+    /// Marks the records without a value. Records beyond its end have one; with `None`, all have one.
     pub(crate) nulls: Option<NullBuffer>,
     pub(crate) items: Items,
 }
@@ -111,7 +111,7 @@ impl Values {
         Some(Values::made(width, valid, starts, bytes))
     }
 
-    /// `rows` values from `from` on of an array of this kind; `None` where its parts do not fit.
+    /// `rows` values from `from` on of an array of this kind; `None` if its parts do not fit.
     pub(crate) fn of_array(
         data: &ArrayData,
         from: usize,
@@ -183,7 +183,7 @@ impl Values {
         Some(Values { nulls, items })
     }
 
-    /// Lists of lists of numbers, each with the length of its inner lists in front: [`UNEVEN`] where they differ.
+    /// Lists of lists of numbers, each with the length of its inner lists in front: [`UNEVEN`] if they differ.
     fn of_lists(
         data: &ArrayData,
         first: usize,
@@ -269,7 +269,7 @@ fn slice(nulls: Option<&NullBuffer>, from: usize, rows: usize) -> Option<NullBuf
     nulls.map(|nulls| nulls.slice(from, rows))
 }
 
-/// The keys of records, where they have one; a negative one is larger than any that fits.
+/// The keys of records, if they have one; a negative key becomes `usize::MAX`, which is never valid.
 pub(crate) fn keys_of(
     keys: &[u8],
     element: Element,
@@ -294,7 +294,7 @@ pub(crate) fn keys_of(
     (0..rows).map(key).collect()
 }
 
-/// Records of `each` inner values have a value where all of these have one.
+/// Records of `each` inner values have a value if all of these have one.
 pub(crate) fn with_inner(
     nulls: Option<NullBuffer>,
     inner: Option<NullBuffer>,
@@ -379,7 +379,7 @@ pub(crate) fn starts(raw: &[u8], wide: bool, first: usize, rows: usize) -> Optio
     starts.filter(|starts| starts.is_sorted())
 }
 
-/// One of the views that strings are stored as: its length, and where its bytes are unless the view contains them.
+/// A view of a string: its bytes, or their length and location.
 #[derive(Clone, Copy)]
 pub(crate) enum View<'a> {
     Inline(&'a [u8]),

@@ -1,9 +1,9 @@
-//! Sums by which the records of two epochs are compared, whatever their order.
+//! Sums for comparing the records of two epochs, independent of order.
 //!
 //! A fingerprint of samples does not see a record that changed between them, and a hash of whole files would take a
-//! pass of its own. These sums are taken of rows that are decoded anyway: CRC-32C, which finds any change of up to 32
-//! bits in a row with certainty, mixed with id and class. Two epochs that used the same records, as the sum of their
-//! ids says, must agree in the other sum.
+//! separate pass. These sums are of rows that are decoded anyway: CRC-32C, which finds any change of up to 32 bits in a
+//! row with certainty, mixed with id and class. Two epochs that used the same records, as the sum of their ids says,
+//! must agree in the other sum.
 
 use std::fmt;
 use std::ops::AddAssign;
@@ -99,7 +99,7 @@ impl Dataset {
         Digest::new(26).words(words).value()
     }
 
-    /// The error that records are not what they were when a run or a loader used them before.
+    /// The error for records that changed since a run or a loader used them.
     pub fn other_content(&self) -> FormatError {
         let mut files = self.files().iter();
         let first = files.next().map(|file| file.path().display().to_string());

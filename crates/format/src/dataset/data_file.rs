@@ -19,7 +19,7 @@ use crate::record::rows::Rows;
 #[derive(Clone, Debug)]
 pub struct DataFile {
     pub(crate) path: PathBuf,
-    /// Where the bytes are: the path, or the decompressed copy.
+    /// The file with the bytes: the path, or the decompressed copy.
     pub(crate) source: PathBuf,
     pub(crate) kind: FormatKind,
     pub(crate) kind_is_guessed: bool,
@@ -28,7 +28,7 @@ pub struct DataFile {
     pub(crate) records: u64,
     pub(crate) places: Places,
     pub(crate) decoder: Arc<dyn Decoder>,
-    /// What the labels of its records mean.
+    /// Maps the labels of its records to classes.
     pub(crate) labels: StoredLabels,
     pub(crate) stamp: Stamp,
     /// The reader of the bytes, for remote files.
@@ -44,8 +44,8 @@ impl DataFile {
         &self.path
     }
 
-    /// The file that holds this file's record `record`: a file of the folder, or the path itself. Panics unless
-    /// `record` is below [`DataFile::records`].
+    /// The file with the record `record` of this file: a file of the folder, or the path itself. Panics unless `record`
+    /// is below [`DataFile::records`].
     pub fn record_path(&self, record: u64) -> PathBuf {
         assert!(record < self.records);
         let of_folder = self.parts.as_ref().map(|parts| parts.path(record as usize));
@@ -57,7 +57,7 @@ impl DataFile {
         &self.kind
     }
 
-    /// Whether it is a folder whose files are the records.
+    /// Whether it is a folder with files as records.
     pub fn is_folder(&self) -> bool {
         self.parts.is_some()
     }
@@ -72,7 +72,7 @@ impl DataFile {
         self.remote.is_some()
     }
 
-    /// Whether it is text whose numbers are parsed each time it is read.
+    /// Whether it is text, so that its numbers are parsed on every read.
     pub fn is_text_of_numbers(&self) -> bool {
         self.decoder.parses_text()
     }
@@ -86,7 +86,7 @@ impl DataFile {
         })
     }
 
-    /// The features of record `record` as f64, unscaled, and its class; `None` where files hold no more than f32.
+    /// The features of record `record` as f64, unscaled, and its class; `None` if files hold at most f32.
     pub(crate) fn decode_wide(
         &self,
         record: u64,
@@ -108,12 +108,12 @@ impl DataFile {
         )
     }
 
-    /// What reading one record costs.
+    /// The cost of reading one record.
     pub fn reach(&self) -> Reach {
         self.reach
     }
 
-    /// Bytes of the smallest read: the device's unit, or a block where records are decoded by blocks.
+    /// Bytes of the smallest read: the device's unit, or a block if records are decoded by blocks.
     pub fn unit_bytes(&self) -> f64 {
         match self.reach {
             Reach::Blocks(blocks) => blocks.bytes,
@@ -183,7 +183,7 @@ impl DataFile {
         self.decoder.numbering()
     }
 
-    /// Where the bytes of the records are, when not at the path: the decompressed copy.
+    /// The decompressed copy with the bytes of the records, if they are not at the path.
     pub fn decompressed(&self) -> Option<&Path> {
         (self.source != self.path).then_some(&self.source)
     }

@@ -21,7 +21,7 @@ impl Dataset {
         }
     }
 
-    /// The same data with scaled features. Panics where rows are sparse and the scale shifts.
+    /// The same data with scaled features. Panics if rows are sparse and the scale shifts.
     pub fn scaled(&self, scale: Arc<Scale>) -> Dataset {
         assert!(
             self.can_shift() || !scale.has_shifts(),

@@ -24,7 +24,7 @@ use crate::text::libsvm::lines::Libsvm;
 use crate::text::lines::Text;
 use crate::text::stream::{Bytes, Tokens};
 
-/// All formats. Where two recognise a file equally well, the first is used.
+/// All formats. If two recognise a file equally well, the first is used.
 static FORMATS: &[&dyn Format] = &[
     &Libsvm,
     &Delimited {
@@ -88,7 +88,7 @@ impl FormatKind {
         FormatKind::parse(name).ok()
     }
 
-    /// The same, or why there is no such format.
+    /// The same; the error says why there is no such format.
     pub fn parse(spelling: &str) -> Result<FormatKind, String> {
         let (name, argument) = match spelling.split_once(':') {
             Some((name, argument)) => (name, Some(argument)),
@@ -130,7 +130,7 @@ pub(crate) fn named(name: &str) -> &'static dyn Format {
     *format.expect("kinds are made of formats in the list")
 }
 
-/// The format of a file, and what it was recognised by; `None` for files that are not text and have no known name.
+/// The format of a file, and the evidence for it; `None` for files that are not text and have no known name.
 pub(crate) fn detect(head: &Head<'_>) -> Option<(Match, &'static dyn Format)> {
     let found = FORMATS.iter().rev();
     let found = found.filter_map(|format| Some((format.recognise(head)?, *format)));

@@ -36,8 +36,8 @@ impl Dataset {
         self.renumbers().is_none() && self.files().iter().all(has_cut)
     }
 
-    /// The range of the row of record `id`; `None` where [`Dataset::reads_in_place`] is false. Panics unless `id` is
-    /// below [`Dataset::records`].
+    /// The range of the row of record `id`; `None` if [`Dataset::reads_in_place`] is false. Panics unless `id` is below
+    /// [`Dataset::records`].
     ///
     /// Errors: the data set does not know the class.
     #[inline]
@@ -63,7 +63,7 @@ impl Dataset {
         }))
     }
 
-    /// The class of record `id` whose class byte is `byte`.
+    /// The class of record `id` with class byte `byte`.
     ///
     /// Errors: the byte is not a class. Panics like [`Dataset::in_place`].
     #[inline]

@@ -16,9 +16,9 @@ use crate::record::labels::stored::Label;
 #[derive(Debug)]
 pub struct KeptCells<'a> {
     dataset: &'a Dataset,
-    /// For each file, where each of its columns of features belongs.
+    /// For each file, the output position of each of its columns of features.
     places: Vec<Vec<Option<usize>>>,
-    /// Where the label belongs.
+    /// The output position of the label.
     label: Option<usize>,
     columns: usize,
     buffer: AlignedBuffer,
@@ -27,7 +27,7 @@ pub struct KeptCells<'a> {
 impl<'a> KeptCells<'a> {
     /// The columns `names` of a data set, by the names of its header, or by position from 1.
     ///
-    /// Errors: a file is no table, or lacks one of them.
+    /// Errors: a file is not a table, or lacks one of them.
     pub fn new(dataset: &'a Dataset, names: &[String]) -> Result<KeptCells<'a>, FormatError> {
         let columns = dataset.columns();
         let label = columns.and_then(|columns| columns.label.as_ref());
@@ -60,7 +60,7 @@ impl<'a> KeptCells<'a> {
         })
     }
 
-    /// Calls `take` with the cells of each of the records `ids`, which ascend.
+    /// Calls `take` with the cells of each of the records `ids`, in ascending order.
     ///
     /// Errors: a record cannot be read.
     pub fn read(

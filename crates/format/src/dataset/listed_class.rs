@@ -1,5 +1,5 @@
-//! What is known of the classes of records without reading them: whether all are known, and the class of a record
-//! that a list outside the records has.
+//! Classes of records that are known without reading them: whether all are, and the class of a record from a list
+//! outside the records.
 
 use crate::dataset::Dataset;
 use crate::dataset::bad_record::bad_record;
@@ -17,8 +17,8 @@ impl Dataset {
         self.files().iter().all(|file| file.decoder.lists_classes())
     }
 
-    /// The class of record `id`, an index into [`Dataset::labels`]; `None` where the record states it. Panics unless
-    /// `id` is below [`Dataset::records`].
+    /// The class of record `id`, an index into [`Dataset::labels`]; `None` if the record states it. Panics unless `id`
+    /// is below [`Dataset::records`].
     ///
     /// Errors: the data set does not know the class.
     pub fn listed_class(&self, id: u64) -> Result<Option<u32>, FormatError> {

@@ -77,7 +77,7 @@ pub struct Dataset {
 
 /// Renumbers the features of decoded sparse rows.
 pub trait Renumber: fmt::Debug + Send + Sync {
-    /// Replaces the indices of one row, which must stay ascending, and reorders the values with them.
+    /// Replaces the indices of one row, and reorders the values with them; indices must stay ascending.
     fn renumber(&self, indices: &mut [u32], values: &mut [f32]);
 }
 
@@ -135,7 +135,7 @@ pub struct IndexReport {
     pub index_bytes: u64,
     /// The same for one record.
     pub bytes_per_record: f64,
-    /// How it was made; with several files the most expensive way.
+    /// The source of the index; with several files the most expensive one.
     pub source: IndexSource,
     /// Seconds spent on scanning or loading.
     pub scan_seconds: f64,
@@ -143,7 +143,7 @@ pub struct IndexReport {
     pub scan_bytes_per_s: f64,
 }
 
-/// Begins the fingerprint of data whose labels are targets.
+/// Begins the fingerprint of data with targets as labels.
 const TARGETS: u64 = 0x7461_7267_6574_7321;
 
 /// Open files of a process in addition to its data, and of each data file: one past the page cache, one through it,
@@ -182,7 +182,7 @@ impl Dataset {
         let (layout, contents) = (opened[0].shard.layout, opened[0].shard.contents);
         check_layouts(&opened, options)?;
         let known = known_classes(&opened, options, &mut notes);
-        // With a positive label, two classes are known, whatever the files' own are.
+        // With a positive label, two classes are known, independent of those in the files.
         let own = known.as_ref().filter(|_| options.positive.is_none());
         let names = if options.targets {
             check_targets(&opened)?;
@@ -309,7 +309,7 @@ impl Dataset {
         self.index = self.index.max(file.index);
         self.scan_seconds += opened.scan_seconds;
         let form = file.decoder.label_form();
-        // A model of numbers does not know names, nor one of names numbers.
+        // A model of numbers cannot use names, and a model of names cannot use numbers.
         let named = match &options.labels {
             Some(_) if classes.positive.is_none() => classes.labels.has_names(),
             _ => !file.names.is_empty(),
@@ -339,7 +339,7 @@ impl Dataset {
         self.records
     }
 
-    /// Number of features: the largest index plus one, or the given number of the model; 0 where rows are bytes.
+    /// Number of features: the largest index plus one, or that of the model; 0 if rows are bytes.
     pub fn features(&self) -> u64 {
         self.features
     }
@@ -349,7 +349,7 @@ impl Dataset {
         self.layout
     }
 
-    /// What rows hold: features, or bytes of one kind.
+    /// The contents of rows: features, or bytes of one kind.
     pub fn contents(&self) -> Contents {
         self.contents
     }
@@ -388,27 +388,27 @@ impl Dataset {
         first.map_or(RecordFields::NONE, |file| file.decoder.fields())
     }
 
-    /// The columns of the features, where the files name them.
+    /// The columns of the features, if the files name them.
     pub fn columns(&self) -> Option<&Arc<Schema>> {
         self.columns.as_ref()
     }
 
-    /// What each column of a table became, where cells are not features as they are.
+    /// How each column of a table is used; empty if cells are features unchanged.
     pub fn column_uses(&self) -> &[ColumnUse] {
         self.coding.as_ref().map_or(&[], |coding| &coding.columns)
     }
 
-    /// The weight of each record, where a column holds weights; NaN where it has none.
+    /// The weight of each record, if a column holds weights; NaN for records without one.
     pub fn record_weights(&self) -> Option<&Arc<[f32]>> {
         self.coding.as_ref()?.weights.as_ref()
     }
 
-    /// The first record that opening found to be damaged, where [`OpenOptions::tolerant`] accepted it.
+    /// The first damaged record that opening found, if [`OpenOptions::tolerant`] accepted it.
     pub fn first_bad(&self) -> Option<u64> {
         self.first_bad
     }
 
-    /// The classes; none where labels are targets.
+    /// The classes; empty if labels are targets.
     pub fn labels(&self) -> &ClassMap {
         &self.labels
     }
@@ -520,7 +520,7 @@ impl Dataset {
         Ok(())
     }
 
-    /// Appends a row that is decoded as f64 and scaled before it becomes f32; `None` where files hold no more than f32.
+    /// Appends a row that is decoded as f64 and scaled before it becomes f32; `None` if files hold at most f32.
     #[cold]
     fn decode_scaled(
         &self,
@@ -539,7 +539,7 @@ impl Dataset {
         }))
     }
 
-    /// The features of record `id` as f64, unscaled, and its class; `None` where files hold no more than f32.
+    /// The features of record `id` as f64, unscaled, and its class; `None` if files hold at most f32.
     pub fn decode_wide(
         &self,
         id: u64,
@@ -551,13 +551,13 @@ impl Dataset {
         Some(decoded.map_err(|fault| bad_record(file, id - file.first_id, fault)))
     }
 
-    /// The error that record `id` is `wrong`, with its file and its line or offset.
+    /// The error for record `id` with the fault `wrong`, with its file and its line or offset.
     pub fn error_in(&self, id: u64, wrong: String) -> FormatError {
         let (_, file) = self.file_of(id);
         bad_record(file, id - file.first_id, Fault::new(wrong))
     }
 
-    /// The replacement for a missing value of each feature, where means replace them.
+    /// The replacement for a missing value of each feature, if means replace them.
     pub fn means(&self) -> Option<&Arc<[f32]>> {
         self.means.as_ref()
     }
@@ -586,8 +586,8 @@ impl Dataset {
         self.numbers.as_ref()
     }
 
-    /// An error when a file is no longer as it was opened. Files of a folder, and remote files, are checked one by
-    /// one when they are read.
+    /// An error if a file changed since it was opened. Files of a folder, and remote files, are checked one by one when
+    /// they are read.
     pub fn check_unchanged(&self) -> Result<(), FormatError> {
         (0..self.files.len()).try_for_each(|number| self.check_file_unchanged(number as u32))
     }
@@ -641,7 +641,7 @@ impl Dataset {
 /// Larger distances are located by a new search.
 const NEAR: u64 = 16;
 
-/// Locates ids one after another, stepping from the last one where the next is near.
+/// Locates ids one after another, stepping from the last one if the next is near.
 struct Cursor<'a> {
     file: usize,
     walk: Option<Walk<'a>>,

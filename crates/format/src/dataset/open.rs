@@ -103,7 +103,7 @@ fn open_together(
     paths: &[PathBuf],
     options: &OpenOptions,
 ) -> Result<(Vec<NotEmpty>, Vec<String>), FormatError> {
-    /// Most files at a time: deeper queues make drives no faster where each wait is for one header.
+    /// Most files at a time: deeper queues do not make drives faster if each wait is for one header.
     const MOST_AT_A_TIME: usize = 16;
     /// Remote files at a time: each waits for its server a few times.
     const ELSEWHERE: usize = 8;
@@ -156,7 +156,7 @@ fn open_together(
     Ok(found)
 }
 
-/// What is said of a file that no format knows.
+/// The message for a file of unknown format.
 fn unknown(path: &Path) -> &'static str {
     let extension = path.extension().and_then(|extension| extension.to_str());
     let extension = extension.unwrap_or_default().to_ascii_lowercase();

@@ -40,7 +40,7 @@ pub struct PackedCopy {
 }
 
 impl PackedCopy {
-    /// Bytes that a copy takes; `None` where rows hold no features.
+    /// Bytes that a copy takes; `None` if rows hold no features.
     pub fn bytes_for(dataset: &Dataset) -> Option<u64> {
         match dataset.layout() {
             Layout::Dense { width } => {
@@ -54,7 +54,7 @@ impl PackedCopy {
         }
     }
 
-    /// Starts a copy of `dataset`, with unscaled rows, in the folder `folder`. Panics where rows have no features.
+    /// Starts a copy of `dataset`, with unscaled rows, in the folder `folder`. Panics if rows have no features.
     ///
     /// Errors: too little space, or a device error.
     pub fn create(dataset: &Dataset, folder: &Path) -> Result<PackedCopy, StorageError> {
@@ -89,7 +89,7 @@ impl PackedCopy {
         self.append()
     }
 
-    /// Writes zeros, whose checksum does not fit, for the records before `id`.
+    /// Writes zeros, with a wrong checksum, for the records before `id`.
     fn leave_out(&mut self, id: u64) -> Result<(), StorageError> {
         while self.next < id {
             let length = match self.dataset.layout() {

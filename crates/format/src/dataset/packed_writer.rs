@@ -1,8 +1,7 @@
 //! Writes packed files: rows are streamed out in order, offsets and labels follow at the end.
 //!
-//! The file is written under a temporary name in the same folder and renamed when it is complete, so
-//! a packed file is whole or not there. Memory: the Elias–Fano offsets, 2.5 bytes a record, and a
-//! buffer.
+//! The file is written under a temporary name in the same folder and renamed when it is complete, so a packed file is
+//! complete or absent. Memory: the Elias–Fano offsets, 2.5 bytes a record, and a buffer.
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter, Seek, SeekFrom, Write};
@@ -21,7 +20,7 @@ use crate::record::rows::{Layout, Row};
 /// Offsets that are buffered until their mean distance determines the packing of the rest.
 const SAMPLED_OFFSETS: usize = 4096;
 
-/// What was written.
+/// Summary of a written packed file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PackedSummary {
     /// Number of records.
@@ -243,7 +242,7 @@ impl PackedWriter {
     }
 }
 
-/// A row that a packed file cannot hold.
+/// The error for a row that a packed file cannot hold.
 #[cold]
 fn unpackable(path: &Path, row: u64, what: &str) -> FormatError {
     FormatError::new(format!("row {row} cannot be packed: {what}")).in_file(path)

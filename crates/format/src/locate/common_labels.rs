@@ -26,7 +26,7 @@ pub(crate) fn known_classes(
     Some(known)
 }
 
-/// Refuses files whose labels are text, where targets are needed.
+/// Refuses files with text labels if targets are needed.
 pub(crate) fn check_targets(opened: &[Opened]) -> Result<(), FormatError> {
     let named = |file: &&Opened| !file.shard.names.is_empty() && !file.shard.names_decorate_numbers;
     let Some(file) = opened.iter().find(named) else {
@@ -39,7 +39,7 @@ pub(crate) fn check_targets(opened: &[Opened]) -> Result<(), FormatError> {
     Err(FormatError::new(what).in_file(&file.path))
 }
 
-/// The remark on files that number classes that are known by name.
+/// The remark on files with numeric labels if the known classes have names.
 fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     let numbered = |file: &&Opened| {
         file.shard.names.is_empty()
@@ -55,8 +55,8 @@ fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     ))
 }
 
-/// The names of the classes of all files in order, where they have names; each file's label values become indices
-/// into that list, or into the `known` classes; an unknown name gets no index.
+/// The names of the classes of all files in order, if they have names; each file's label values become indices into
+/// that list, or into the `known` classes; an unknown name gets no index.
 pub(crate) fn common_names(
     opened: &mut [Opened],
     known: Option<&ClassMap>,
@@ -98,7 +98,7 @@ pub(crate) fn common_names(
     Ok(Some(names))
 }
 
-/// Two files of a data set do not go together.
+/// The error for two incompatible files of a data set.
 pub(crate) fn not_alike(
     file: &Opened,
     found: impl Display,
@@ -112,7 +112,7 @@ pub(crate) fn not_alike(
     FormatError::new(what).in_file(&file.path)
 }
 
-/// Whether records state labels; notes the files whose records do not while those of others do.
+/// Whether records state labels; if only some files have labels, notes the others.
 pub(crate) fn labelled(opened: &[Opened], notes: &mut Vec<String>) -> bool {
     let has = |file: &&Opened| !matches!(file.shard.labels, FileLabels::None);
     let Some(with) = opened.iter().find(has) else {

@@ -1,4 +1,4 @@
-//! What the records of the files of a data set must have in common.
+//! Checks that all files of a data set have records of the same layout.
 
 use pelton_batch::FieldSpecs;
 
@@ -10,7 +10,7 @@ use crate::record::options::OpenOptions;
 use crate::record::rows::Layout;
 use crate::record::rows::fields::RecordFields;
 
-/// Where the fields of files differ, widens them as far as their formats can.
+/// If the fields of files differ, widens them as far as their formats can.
 pub(crate) fn widen_fields(opened: &mut [Opened]) {
     let mut different: Vec<FieldSpecs> = Vec::new();
     for file in opened.iter() {
@@ -29,7 +29,7 @@ pub(crate) fn widen_fields(opened: &mut [Opened]) {
     }
 }
 
-/// Refuses files whose records do not fit together.
+/// Refuses files with incompatible records.
 pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<(), FormatError> {
     let first = &opened[0];
     for file in opened {
@@ -49,7 +49,7 @@ pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<
     Ok(())
 }
 
-/// What the files of a data set must have in common.
+/// The properties that all files of a data set must share.
 fn what_of(file: &Opened) -> (Layout, Contents, &RecordFields) {
     let shard = &file.shard;
     (shard.layout, shard.contents, shard.decoder.fields())

@@ -1,5 +1,5 @@
-//! Turns the records of a file into rows. A format's [`Shard`](crate::locate::format::Shard) has one decoder, made when the
-//! file is opened; what the labels mean in the data set is looked up afterwards
+//! Turns the records of a file into rows. A format's [`Shard`](crate::locate::format::Shard) has one decoder, made when
+//! the file is opened; labels are mapped to classes of the data set afterwards
 //! ([`StoredLabels`](crate::record::labels::stored)).
 
 use std::fmt;
@@ -20,11 +20,11 @@ pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
 /// Decodes the records of one file. It accesses no file: it sees the bytes of one record.
 pub(crate) trait Decoder: fmt::Debug + Send + Sync {
     /// Writes the row in `bytes`, the file's record `record`, and returns the label that the record states. After a
-    /// fault the caller drops what was written.
+    /// fault the caller drops the partial row.
     fn decode<'b>(&self, record: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b>;
 
-    /// Distinguishes how the same bytes are read: by which decoder, with which label, and whether indices count from
-    /// 0. Saved runs contain these numbers.
+    /// Distinguishes how the same bytes are read: the decoder, the label, and whether indices count from 0. Saved runs
+    /// contain these numbers.
     fn fingerprint(&self) -> [u64; 3];
 
     /// The schema of rows of named arrays.
@@ -37,7 +37,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         Numbering::FromZero
     }
 
-    /// Replaces `row` by the features as f64, unscaled; `None` where files hold no more than f32.
+    /// Replaces `row` by the features as f64, unscaled; `None` if files hold at most f32.
     fn decode_wide<'b>(&self, _bytes: &'b [u8], _row: &mut Vec<f64>) -> Option<Decoded<'b>> {
         None
     }
@@ -47,7 +47,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Whether records are text whose numbers are parsed each time.
+    /// Whether records are text, so that numbers are parsed each time.
     fn parses_text(&self) -> bool {
         false
     }
@@ -62,7 +62,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Features of a record, where some may be missing.
+    /// How many features a record has, if some may be missing.
     fn may_miss(&self) -> Option<usize> {
         None
     }
@@ -87,7 +87,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         None
     }
 
-    /// The range of the row within its record, where nothing has to be decoded.
+    /// The range of the row within its record, if nothing has to be decoded.
     fn cut(&self) -> Option<Cut> {
         None
     }
@@ -98,7 +98,7 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
 pub(crate) struct Cut {
     /// Bytes before the row.
     pub(crate) skip: u64,
-    /// Bytes of the row, where it does not extend to the end of the record.
+    /// Bytes of the row, if it does not extend to the end of the record.
     pub(crate) length: Option<u64>,
     pub(crate) class: Option<ClassByte>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct Cut {
 pub(crate) struct ClassByte {
     /// Its distance before the row, in bytes.
     pub(crate) before: u8,
-    /// Classes that it may stand for.
+    /// How many classes there are; larger bytes are faults.
     pub(crate) classes: u32,
 }
 

@@ -1,6 +1,6 @@
-//! What a format is: how its files are recognised, and how one is opened.
+//! The trait of a format: recognising and opening its files.
 //!
-//! A format is a file that implements [`Format`], and a line of the list in `formats/mod.rs`.
+//! A format is a file that implements [`Format`], and a line of the list in `dataset/formats.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -30,32 +30,32 @@ use crate::record::labels::codes::Codes;
 use crate::record::options::OpenOptions;
 use crate::record::rows::Layout;
 
-/// How files of one format are recognised and opened.
+/// Recognises and opens files of one format.
 pub(crate) trait Format: Sync {
-    /// Its name in messages; `--format` takes it, with `:` and an argument where it has one.
+    /// Its name in messages; `--format` takes it, with `:` and an argument if it has one.
     fn name(&self) -> &'static str;
 
-    /// The placeholder for its argument in the list of names; `None` where it takes none.
+    /// The placeholder for its argument in the list of names; `None` if it takes none.
     fn argument(&self) -> Option<&'static str> {
         None
     }
 
-    /// What is wrong with an argument.
+    /// Checks an argument; the error describes its fault.
     fn check(&self, _argument: &str) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether a file seems to be in this format, and what shows it.
+    /// Whether a file seems to be in this format, and by which evidence.
     fn recognise(&self, _head: &Head<'_>) -> Option<Match> {
         None
     }
 
-    /// Whether its records are rows of features, or pictures of one size, whose pixels can be features.
+    /// Whether its records are rows of features, or pictures of one size with pixels as features.
     fn has_features(&self) -> bool {
         false
     }
 
-    /// Whether its records are rows of cells, which become features where columns are coded.
+    /// Whether its records are rows of cells, which become features if columns are coded.
     fn has_cells(&self) -> bool {
         false
     }
@@ -65,21 +65,21 @@ pub(crate) trait Format: Sync {
         false
     }
 
-    /// The remedy for a label that records of this format cannot state; `None` where they can.
+    /// The remedy for a label that records of this format cannot state; `None` if they can.
     fn refuses_label(&self, label: &LabelColumn) -> Option<&'static str> {
         matches!(label, LabelColumn::Json(_))
             .then_some("name a column, or leave it out; json:KEY is for samples of tar files")
     }
 
-    /// Finds the offsets of records and how they are decoded; remarks for the user are added to `notes`. Errors need
-    /// no path.
+    /// Finds the offsets of records and makes the decoder; adds remarks for the user to `notes`. Errors may lack the
+    /// path.
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError>;
 }
 
-/// What a file was recognised by; the strongest wins, and among equals the first format in the list.
+/// The evidence for a format; the strongest wins, and among equals the first format in the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Match {
-    /// What its first lines look like.
+    /// The look of its first lines.
     Lines,
     /// Part of its name, or first bytes that others may have.
     Hint,
@@ -116,9 +116,9 @@ pub(crate) struct Shard {
     pub(crate) contents: Contents,
     pub(crate) features: u64,
     pub(crate) labels: FileLabels,
-    /// Names of the labels, where they have names.
+    /// Names of the labels, if they have names.
     pub(crate) names: Vec<String>,
-    /// Whether records still number their classes.
+    /// Whether records state class numbers in spite of the names.
     pub(crate) names_decorate_numbers: bool,
     /// The labels of records that do not state theirs.
     pub(crate) codes: Codes,
@@ -126,16 +126,16 @@ pub(crate) struct Shard {
     pub(crate) index: IndexSource,
     /// The first record that is known to be damaged.
     pub(crate) first_bad: Option<u64>,
-    /// What offsets are offsets of; the file itself where `None`.
+    /// The storage that offsets refer to; the file itself if `None`.
     pub(crate) storage: Option<Arc<dyn Storage>>,
-    /// What reading one record costs.
+    /// The cost of reading one record.
     pub(crate) reach: Reach,
-    /// The columns, where the file names them.
+    /// The columns, if the file names them.
     pub(crate) columns: Option<Schema>,
 }
 
 impl Shard {
-    /// Records of this kind, without labels; the format fills in their number and offsets.
+    /// Records of this kind, without labels; the format fills in their count and offsets.
     pub(crate) fn new(
         contents: Contents,
         layout: Layout,
@@ -163,7 +163,7 @@ impl Shard {
         }
     }
 
-    /// Rows of `features` features; where these are of 64 bits, rows of a field.
+    /// Rows of `features` features; features of 64 bits become rows of a field.
     pub(crate) fn features(
         layout: Layout,
         features: u64,
@@ -196,7 +196,7 @@ impl Shard {
         }
     }
 
-    /// Records of named arrays; rows have one length where that of their fields is known.
+    /// Records of named arrays; rows have one length if the lengths of their fields are known.
     pub(crate) fn fields(records: u64, decoder: impl Decoder + 'static) -> Shard {
         let row = decoder.fields().row_bytes();
         Shard {
@@ -206,7 +206,7 @@ impl Shard {
         }
     }
 
-    /// Adds the records that a scan or a sidecar found; `how` says in words how.
+    /// Adds the records that a scan or a sidecar found; `how` describes how in words.
     pub(crate) fn at(self, located: Located, index: IndexSource, how: &'static str) -> Shard {
         let (records, end) = (located.starts.len(), located.end);
         let first = located.starts.walk(0).next().unwrap_or(end);
@@ -259,7 +259,7 @@ pub(crate) struct Source<'a> {
     pub(crate) path: &'a Path,
     /// The format it is opened in.
     pub(crate) kind: &'a FormatKind,
-    /// Where its bytes are, decompressed.
+    /// Path of its bytes, decompressed.
     pub(crate) source: &'a Path,
     /// The reader of the bytes, for remote files.
     pub(crate) remote: Option<&'a Arc<dyn Storage>>,
@@ -333,7 +333,7 @@ impl Source<'_> {
         let places = self.sidecar_places();
         for place in &places {
             let kept = sidecar::load(place, &key);
-            // A scan says what is wrong and where.
+            // If records are bad, scan again to report the fault and its position.
             if let Some(contents) =
                 kept.filter(|kept| self.options.tolerant || kept.first_bad.is_none())
             {
@@ -373,8 +373,8 @@ impl Source<'_> {
         Ok((contents, IndexSource::Built))
     }
 
-    /// Next to the data first, then in the cache folder; only the latter for remote data. A read-only folder is left
-    /// alone even where the user's rights would allow writing there.
+    /// Paths for the sidecar: next to the data, then in the cache folder; only the latter for remote data. Never writes
+    /// to a folder marked read-only, even if the user (as root) could.
     fn sidecar_places(&self) -> Vec<PathBuf> {
         if !self.options.sidecar {
             return Vec::new();

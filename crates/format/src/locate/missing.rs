@@ -22,8 +22,8 @@ pub(crate) struct MissingValues {
 }
 
 impl MissingValues {
-    /// As the options say, for the tables among `opened`, which all have one width; `None` where there are no tables,
-    /// or nothing replaces missing cells. `surveyed` are the means that a pass over the tables has found.
+    /// Follows the options, for the tables among `opened`, which all have one width; `None` without tables, or if
+    /// nothing replaces missing cells. `surveyed` are the means from a pass over the tables.
     pub(crate) fn of(
         opened: &[Opened],
         options: &OpenOptions,
@@ -75,7 +75,7 @@ fn means_of(
     options: &OpenOptions,
 ) -> Result<Arc<[f32]>, FormatError> {
     let mut sums = vec![(0.0_f64, 0_u64); width];
-    // As f32, which is what rows hold.
+    // As f32, because rows hold f32.
     let mut add = |row: &[f64]| {
         if row.iter().any(|value| (*value as f32).is_infinite()) {
             return;
@@ -97,7 +97,7 @@ fn means_of(
     Ok(sums.into_iter().map(mean).collect())
 }
 
-/// Calls `add` with the features of every record, NaN where one is missing.
+/// Calls `add` with the features of every record, NaN for missing ones.
 fn rows_of(
     file: &Opened,
     decoder: &dyn Decoder,

@@ -1,4 +1,5 @@
-//! Finding records in a file, and decoding one: the traits [`format::Format`] and [`decoder::Decoder`], offsets, sidecars.
+//! Finding records in a file, and decoding one: the traits [`format::Format`] and [`decoder::Decoder`], offsets,
+//! sidecars.
 
 pub(crate) mod checksum;
 pub(crate) mod common_labels;

@@ -1,4 +1,4 @@
-//! Files of class names next to data whose labels are numbers: a line a class.
+//! Files of class names next to data with integer labels: a line a class.
 
 use std::io::Read;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::locate::origin::Origin;
 use crate::record::options::OpenOptions;
 
-/// The lines of a file of limited size, where it exists and all lines differ; else none.
+/// The non-blank lines of a file, if it exists with at most `most_bytes` bytes and all of them differ; else empty.
 pub(crate) fn names_beside(file: &Path, most_bytes: u64, options: &OpenOptions) -> Vec<String> {
     let mut text = String::new();
     // A file that cannot be read, or is not text, has no names.

@@ -1,4 +1,4 @@
-//! Where the bytes of a data file are: local, decompressed, or remote.
+//! The location of the bytes of a data file: local, decompressed, or remote.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::record::remote::{RemoteFile, is_remote};
 /// Bytes of a file by which its format is recognised.
 const HEAD_BYTES: u64 = 64 << 10;
 
-/// Where the bytes of a file are.
+/// The location of the bytes of a file.
 #[derive(Debug)]
 pub(crate) struct Origin {
     /// The path as given, or the decompressed copy.
@@ -32,7 +32,7 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// The origin of the file `path`, which is decompressed where necessary; `notes` say so.
+    /// The origin of the file `path`; decompresses it if necessary, and says so in `notes`.
     pub(crate) fn find(
         path: &Path,
         options: &OpenOptions,
@@ -123,8 +123,7 @@ impl Origin {
         input_of(&self.source, self.remote.as_ref(), self.stamp.size, path)
     }
 
-    /// A number that differs where the content does: from samples of a local file, from the server's tag of a remote
-    /// one.
+    /// A fingerprint of the content: from samples of a local file, from the server's tag of a remote one.
     pub(crate) fn sample(&self, path: &Path) -> Result<u64, FormatError> {
         match self.remote {
             Some(_) => Ok(mix(mix(0, self.stamp.size), self.stamp.tag)),

@@ -1,6 +1,6 @@
-//! What reading one record costs.
+//! The cost of reading one record.
 
-/// What reading one record costs.
+/// The cost of reading one record.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub enum Reach {
@@ -9,7 +9,7 @@ pub enum Reach {
     AsItLies,
     /// One read for each column.
     Gathered {
-        /// Offsets of the file that a record's values are at.
+        /// Count of separate file offsets with a record's values.
         places: u32,
     },
     /// Computing it, which takes no longer for a single record.

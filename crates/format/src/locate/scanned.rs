@@ -1,10 +1,10 @@
-//! What a scan of framed records finds.
+//! The result of scanning framed records.
 
 use crate::locate::places::elias_fano::EliasFano;
 use crate::locate::places::located::Located;
 use crate::record::labels::codes::Codes;
 
-/// What a scan found out.
+/// The result of a scan.
 pub(crate) struct Scanned {
     pub(crate) labels: Vec<f64>,
     pub(crate) names: Vec<String>,
@@ -14,7 +14,7 @@ pub(crate) struct Scanned {
 }
 
 impl Scanned {
-    /// Records that are bytes, whose rows take `row_bytes`.
+    /// Records of bytes; their rows take `row_bytes`.
     pub(crate) fn of_bytes(row_bytes: u64) -> Scanned {
         Scanned {
             labels: Vec::new(),

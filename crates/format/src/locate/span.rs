@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use pelton_storage::{AlignedBuffer, RangeRead, Storage, StorageError};
 
-/// Reads `length` bytes at `from`; returns where in the buffer they are.
+/// Reads `length` bytes at `from`; returns their range in the buffer.
 pub(crate) fn read_span(
     storage: &dyn Storage,
     from: u64,

@@ -14,17 +14,17 @@ pub(crate) enum Cell<'a> {
     /// No value.
     Missing,
     Number(f64),
-    /// Text that may spell a number, or that there is no value.
+    /// Text that may spell a number or a mark of a missing value.
     Spelled(Cow<'a, [u8]>),
     /// A string, which spells nothing else.
     Text(Cow<'a, [u8]>),
-    /// A date as text, stored as a number, which it still is for those who take it as one.
+    /// A date as text, with the number that stores it, which is used if numbers are wanted.
     #[cfg_attr(not(feature = "columns"), allow(dead_code))]
     Date(String, f64),
 }
 
 impl Cell<'_> {
-    /// Whether there is no value.
+    /// Whether the cell is missing.
     pub(crate) fn is_missing(&self) -> bool {
         match self {
             Cell::Missing => true,
@@ -34,7 +34,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Whether there is no value if the column holds numbers or dates.
+    /// Whether the cell is missing in a column of numbers or dates.
     pub(crate) fn is_missing_number(&self) -> bool {
         match self {
             Cell::Spelled(text) | Cell::Text(text) => is_missing_number(text),
@@ -42,7 +42,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Whether it is typed as text, so that digits in it are no number.
+    /// Whether it is typed as text, so that digits in it are not a number.
     pub(crate) fn is_text(&self) -> bool {
         matches!(self, Cell::Text(_) | Cell::Date(..))
     }
@@ -53,7 +53,7 @@ impl Cell<'_> {
         self.plain_number().or_else(written)
     }
 
-    /// The same of numbers as programs write them.
+    /// The same for numbers as programs write them.
     pub(crate) fn plain_number(&self) -> Option<f64> {
         match self {
             Cell::Number(value) => Some(*value).filter(|value| value.is_finite()),
@@ -63,7 +63,7 @@ impl Cell<'_> {
         }
     }
 
-    /// The number that its text is, with thousands or a unit; not a code that begins with 0.
+    /// The number of its text, with thousands or a unit; not a code that begins with 0.
     pub(crate) fn written(&self) -> Option<WrittenNumber> {
         match self {
             Cell::Spelled(text) | Cell::Text(text) => WrittenNumber::parse(text, false),
@@ -71,7 +71,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Its text as it is written, even where that says that there is no value.
+    /// Its text as written, even if that is a mark of a missing value.
     pub(crate) fn as_written(&self) -> Cow<'_, [u8]> {
         match self {
             Cell::Spelled(text) | Cell::Text(text) => Cow::Borrowed(text),
@@ -79,7 +79,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Its text; whole numbers are without a point. Empty where it is missing.
+    /// Its text; whole numbers are without a point. Empty if it is missing.
     pub(crate) fn text(&self) -> Cow<'_, [u8]> {
         match self {
             _ if self.is_missing() => Cow::Borrowed(b""),

@@ -1,8 +1,8 @@
-//! What a row of bytes holds.
+//! The contents of rows.
 
 use std::fmt;
 
-/// What the rows of a data set hold: features, or a string of bytes of one kind.
+/// The contents of the rows of a data set: features, or a string of bytes of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Contents {
@@ -22,7 +22,7 @@ pub enum Contents {
     },
     /// An encoded image as its file holds it.
     Image,
-    /// One line of text without its line end, in whatever encoding the file has.
+    /// One line of text without its line end, in the encoding of the file.
     Text,
     /// A run of this many words and newlines of a text, unconverted; the last one of a file may have fewer.
     Tokens {
@@ -34,9 +34,10 @@ pub enum Contents {
         /// Bytes of a run.
         length: u32,
     },
-    /// A range of a tar file whose members are one sample: see [`members`](crate::members).
+    /// A range of a tar file with the members of one sample: see [`members`](crate::members).
     Members,
-    /// Several named arrays: see [`Dataset::record_fields`](crate::Dataset::record_fields) and [`Dataset::fields`](crate::Dataset::fields).
+    /// Several named arrays: see [`Dataset::record_fields`](crate::Dataset::record_fields) and
+    /// [`Dataset::fields`](crate::Dataset::fields).
     Fields,
 }
 

@@ -14,11 +14,11 @@ use crate::record::mixing::mix;
 /// From the fastest to the slowest.
 const KINDS: [&str; 5] = ["xxh3_64", "xxh3_128", "xxh128", "xxh64", "sha1"];
 
-/// What an index says of the bytes of a shard.
+/// Size and checksum of a shard, as stated by an index.
 #[derive(Clone, Debug)]
 pub struct Expected {
     bytes: Option<u64>,
-    /// The checksum that is fastest to compute, and its kind; kinds that are not known are not checked.
+    /// The checksum that is fastest to compute, and its kind; unknown kinds are not checked.
     sum: Option<(&'static str, String)>,
     unknown: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Expected {
         }
     }
 
-    /// A number that tells the checksum from others; `None` where there is nothing to compute.
+    /// A hash of the expected checksum; `None` if there is none to verify.
     pub(crate) fn key(&self) -> Option<u64> {
         let (_, sum) = self.sum.as_ref()?;
         Some(sum.bytes().fold(2, |hash, byte| mix(hash, u64::from(byte))))
@@ -63,7 +63,7 @@ impl Expected {
         }
     }
 
-    /// Compares the checksum of all bytes, which `pieces` passes on in order.
+    /// Compares the checksum of all bytes; `pieces` passes them on in order.
     pub(crate) fn check_sum(
         &self,
         pieces: impl FnOnce(&mut dyn FnMut(&[u8])) -> Result<(), FormatError>,

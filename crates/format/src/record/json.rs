@@ -1,7 +1,7 @@
 //! The value of a key in a sample's member `json`: a class (an integer or a string), or numbers.
 //!
-//! A key is a path: parts with dots between them, each a key of the object under the part before. Where a key occurs
-//! twice in an object, the last one counts, as in most readers of JSON. Values off the path are not parsed.
+//! A key is a path: parts with dots between them, each a key of the object under the part before. If a key occurs twice
+//! in an object, the last one counts, as in most readers of JSON. Values off the path are not parsed.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -102,7 +102,7 @@ pub fn json_numbers(json: &[u8], key: &JsonKey) -> Result<(Vec<Number>, Vec<usiz
     }
 }
 
-/// Adds the numbers of a value in `depth` lists; `None` where it is something else, or lists differ in length.
+/// Adds the numbers of a value in `depth` lists; `None` if it is something else, or lists differ in length.
 fn walk(
     value: &Value,
     depth: usize,
@@ -162,7 +162,7 @@ fn value_under<'a>(json: &'a [u8], key: &JsonKey) -> Result<&'a RawValue, Fault>
     Ok(value)
 }
 
-/// The class of a value, or what the value is instead.
+/// The class of a value; the error names the kind of any other value.
 fn class_of(value: Value) -> Result<JsonClass, &'static str> {
     match value {
         Value::Number(number) => {
@@ -187,7 +187,7 @@ fn class_of(value: Value) -> Result<JsonClass, &'static str> {
     }
 }
 
-/// An object whose values are not parsed.
+/// An object with unparsed values.
 type Object<'a> = BTreeMap<String, &'a RawValue>;
 
 fn is_object(value: &RawValue) -> bool {

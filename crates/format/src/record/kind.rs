@@ -1,4 +1,4 @@
-//! What a format is called, and what the start of a file looks like.
+//! Names of formats, and the start of a file to recognise.
 
 use std::fmt;
 use std::path::Path;
@@ -49,7 +49,7 @@ impl fmt::Display for FormatKind {
     }
 }
 
-/// How the bytes of a file are compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compression {
     Gzip,
@@ -93,7 +93,7 @@ pub(crate) fn codec_by_name(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// What the first lines of a text look like.
+/// The look of the first lines of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
     Libsvm,
@@ -102,7 +102,7 @@ pub(crate) enum Look {
     Text,
 }
 
-/// The start of a file whose format is to be recognised.
+/// The start of a file, for recognising its format.
 pub(crate) struct Head<'a> {
     /// The name in lower case, without the ending of its compression.
     pub(crate) name: String,
@@ -110,16 +110,16 @@ pub(crate) struct Head<'a> {
     pub(crate) bytes: &'a [u8],
     /// Bytes of the file, decompressed.
     pub(crate) size: u64,
-    /// What its lines look like; `None` where it is not text.
+    /// The look of its lines; `None` if it is not text.
     pub(crate) look: Option<Look>,
     /// Whether they look like prose although numbers are needed.
     pub(crate) is_forced: bool,
 }
 
 impl Head<'_> {
-    /// `path` may end in `.gz` or `.zst` when `bytes` and `size` are of the decompressed file. Where features are
-    /// required, text that does not look like numbers is still read as a table of numbers: its first line then says
-    /// what is wrong with it.
+    /// `path` may end in `.gz` or `.zst` when `bytes` and `size` are of the decompressed file. If features are
+    /// required, text that does not look like numbers is still read as a table of numbers, so that the error is about
+    /// its first line.
     pub(crate) fn new<'a>(
         path: &Path,
         bytes: &'a [u8],
@@ -184,11 +184,11 @@ fn numbers_look(head: &[u8]) -> Look {
 /// Lines that are examined after the first.
 const TABLE_LINES: usize = 10;
 
-/// What the lines of a text look like: numbers in some form, or words.
+/// The look of the lines of a text: numbers in some form, or words.
 fn text_look(name: &str, head: &[u8]) -> Look {
     let mut lines = lines_of(head);
     let Some(line) = lines.next() else {
-        // Nothing but blank lines and comments so far: it is read as LIBSVM text, which finds no records if none
+        // Only blank lines and comments so far: read it as LIBSVM text, which reports an empty file if no records
         // follow.
         return Look::Libsvm;
     };
@@ -242,7 +242,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
             // The head may end within a line.
             let cut = usize::from(!head.ends_with(b"\n") && more.len() > 1);
             let mut whole = more[..more.len() - cut].iter();
-            // Where most cells are numbers, lines of other lengths are faults of a table.
+            // If most cells are numbers, lines of other lengths are faults of a table.
             is_table(second, delimiter)
                 && (whole.all(|line| cells(line, delimiter) == count)
                     || !says_text && is_mostly_numbers(second, delimiter))
@@ -269,7 +269,7 @@ fn text_look(name: &str, head: &[u8]) -> Look {
     }
 }
 
-/// A file is compressed with a codec that is not read.
+/// The error for a file in an unsupported compression.
 pub(crate) fn unread(codec: &str) -> FormatError {
     FormatError::new(format!(
         "is compressed with {codec}, which is not read; decompress it, or compress it with gzip or zstd"

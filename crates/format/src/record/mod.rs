@@ -1,4 +1,4 @@
-//! What records are made of, before anything knows a file: errors, numbers, cells of tables, labels, rows, options.
+//! Parts of records, independent of files: errors, numbers, cells of tables, labels, rows, options.
 
 pub(crate) mod cells;
 pub(crate) mod contents;

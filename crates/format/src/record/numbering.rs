@@ -1,4 +1,4 @@
-//! How files number their features, for messages and for people.
+//! How files number their features, for messages and users.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub enum Numbering {
     FromZero,
     /// From 1.
     FromOne,
-    /// By columns, which count from 1; one of them is the label, where there is one.
+    /// By columns, which count from 1; one of them is the label, if there is one.
     Columns {
         /// The label's column.
         label: Option<u64>,

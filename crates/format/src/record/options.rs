@@ -33,8 +33,8 @@ pub enum RowLayout {
     /// As stored.
     #[default]
     Stored,
-    /// Dense where at least half of the cells are stored and features are few: such rows take no more memory,
-    /// and computing with them takes a quarter of the time.
+    /// Dense if at least half of the cells are stored and features are few: such rows take no more memory, and
+    /// computing with them takes a quarter of the time.
     DenseWhereFull,
     /// The same, and rows of coded tables that stay sparse store the zeros of their numbers, for a scale that shifts
     /// these.
@@ -66,9 +66,9 @@ impl RowLayout {
 pub enum Missing {
     /// 0.
     Zero,
-    /// The mean of the column over the rows that have a value in it; 0 where none has.
+    /// The mean of the column over the rows that have a value in it; 0 if no row has one.
     Mean,
-    /// The mean, and another feature that is 1 where a value is missing.
+    /// The mean, and another feature that is 1 if the value is missing.
     Flag,
     /// As `Flag` for tables that a linear model is trained on, as `Error` elsewhere.
     Auto,
@@ -77,7 +77,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// Whether it fills cells wherever some are missing.
+    /// Whether it always fills missing cells.
     pub fn fills(self) -> bool {
         !matches!(self, Missing::Auto | Missing::Error)
     }
@@ -88,7 +88,7 @@ impl Missing {
     }
 }
 
-/// The remedy for [`Missing::Mean`] where records are fields.
+/// The remedy for [`Missing::Mean`] if records are fields.
 pub(crate) const MEAN_OF_FIELDS: &str = "`missing` mean is for features; give `missing` zero, which makes 0 of numbers and the empty one of strings and lists, or fill them in a function of yours";
 
 impl fmt::Display for Missing {
@@ -123,7 +123,7 @@ impl FromStr for Missing {
 /// How a data set is opened.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
-    /// The format of every file; recognised by name and content where `None`.
+    /// The format of every file; recognised by name and content if `None`.
     pub format: Option<FormatKind>,
     /// Refuse data without features to train on: text, files of images, samples. The pixels of pictures of one size
     /// (IDX, CIFAR) are features from 0 to 1.
@@ -140,64 +140,64 @@ pub struct OpenOptions {
     pub label: LabelColumn,
     /// Whether the first line of CSV and TSV names the columns.
     pub header: Header,
-    /// What separates the fraction of numbers in CSV and TSV.
+    /// The decimal mark of numbers in CSV and TSV.
     pub decimal: Decimal,
     /// The columns of the training set, for reading a test set: files that name theirs must have the same, in any
     /// order.
     pub columns: Option<KnownColumns>,
-    /// Rows of `.npy` are arrays of any kind, and no column of them is the label.
+    /// Rows of `.npy` are arrays of any kind, without a label column.
     pub whole_arrays: bool,
-    /// A table of the classes of a folder's images, whose column `label` holds them.
+    /// A table with the classes of a folder's images in its column `label`.
     pub label_file: Option<PathBuf>,
     /// The column of that table that names the image.
     pub file_column: LabelColumn,
-    /// Two classes: this label as +1 against all others as -1.
+    /// Two classes: this label is +1, all others are -1.
     pub positive: Option<ClassName>,
     /// The known classes, such as those of the training set when reading a test set; other classes are faults.
     pub labels: Option<ClassMap>,
     /// Labels are real targets, not classes: the label of a decoded record is the bits of its target as an f32, and
-    /// there is no list of labels.
+    /// labels are not listed.
     pub targets: bool,
-    /// Classes without names are sorted by their numbers, as nets have them; otherwise rows of features have them in
-    /// order of first appearance.
+    /// Sort classes without names by their numbers, as for nets; otherwise rows of features have them in order of first
+    /// appearance.
     pub by_number: bool,
-    /// Damage that a scan finds makes a record that cannot be decoded instead of an error, so that the reader applies
-    /// a policy to it; [`Dataset::first_bad`](crate::Dataset::first_bad) reports it.
+    /// If a scan finds damage, return a record that cannot be decoded instead of an error, so that the reader applies
+    /// its policy; [`Dataset::first_bad`](crate::Dataset::first_bad) reports it.
     pub tolerant: bool,
-    /// Unknown labels do not matter: predictions do not use them.
+    /// Accept unknown labels: predictions do not use them.
     pub any_label: bool,
-    /// The model's number of features, for reading a test set: sparse rows lose further features, dense rows must
-    /// have as many. Where labels do not matter, a CSV, TSV or `.npy` file with this many columns has no label.
+    /// The model's number of features, for reading a test set: sparse rows lose further features, dense rows must have
+    /// as many. If labels do not matter, a CSV, TSV or `.npy` file with this many columns has no label.
     pub features: Option<u64>,
-    /// Replacements for missing cells of CSV and TSV; they are faults where `None`.
+    /// Replacements for missing cells of CSV and TSV; they are faults if `None`.
     pub missing: Option<Missing>,
-    /// Whether cells of tables that are no numbers become features, by what their columns hold.
+    /// Whether table cells that are not numbers become features, according to their columns.
     pub codes_columns: bool,
-    /// What columns hold; found by a pass over the data for the others. The last one that fits a column counts.
+    /// The kinds of columns; a pass over the data finds those of the others. The last one that fits a column counts.
     pub column_kinds: Vec<NamedKind>,
-    /// The type of decoded features; f32 where `features_only`.
+    /// The type of decoded features; f32 if `features_only`.
     pub dtype: FeatureType,
-    /// What an index says of the bytes of files; [`Dataset::open`](crate::Dataset::open) fills it in.
+    /// Sizes and checksums of files, as stated by an index; [`Dataset::open`](crate::Dataset::open) fills it in.
     pub expected: Arc<HashMap<PathBuf, Expected>>,
     /// The training set's means, for reading a test set with [`Missing::Mean`].
     pub means: Option<Arc<[f32]>>,
-    /// The folder for decompressed text, and for sidecars that cannot be next to the data; the user's cache folder
-    /// where `None`.
+    /// The folder for decompressed text, and for sidecars that cannot be next to the data; the user's cache folder if
+    /// `None`.
     pub cache_dir: Option<PathBuf>,
     /// Whether sidecars are read and written.
     pub sidecar: bool,
     /// How files are opened for reading records.
     pub storage: StorageChoice,
-    /// Opens remote files, whose names begin like `s3://`; such names are ordinary paths where `None`.
+    /// Opens remote files, with names like `s3://…`; such names are ordinary paths if `None`.
     pub remote: Option<OpenRemote>,
-    /// Threads of a scan; one for each processor where 0.
+    /// Threads of a scan; one for each processor if 0.
     pub scan_threads: usize,
     /// Set by the caller to stop opening with [`FormatError::interrupted`](crate::FormatError::interrupted).
     pub interrupt: Arc<AtomicBool>,
 }
 
 impl OpenOptions {
-    /// The type of decoded features: jobs that compute with them take f32, and check what that rounds.
+    /// The type of decoded features: jobs that compute with them take f32, and check the effect of rounding.
     pub(crate) fn feature_type(&self) -> FeatureType {
         if self.features_only {
             FeatureType::F32
@@ -206,12 +206,12 @@ impl OpenOptions {
         }
     }
 
-    /// Errors: the caller asked to stop.
+    /// Errors: the caller has set `interrupt`.
     pub(crate) fn check_interrupt(&self) -> Result<(), FormatError> {
         check_interrupt(&self.interrupt)
     }
 
-    /// Whether rows with this many columns contain only the features of a model, labels not being used.
+    /// Whether rows with this many columns contain only the features of a model; labels are not used then.
     pub(crate) fn are_all_features(&self, columns: usize) -> bool {
         self.any_label && self.features == Some(columns as u64)
     }

@@ -11,13 +11,13 @@ use pelton_storage::{Storage, StorageError};
 /// An opened remote file.
 #[derive(Clone, Debug)]
 pub struct RemoteFile {
-    /// Reads its bytes, and fails once they are no longer those of the opened file.
+    /// Reads its bytes, and fails once the file has changed.
     pub storage: Arc<dyn Storage>,
     /// The first 64 KiB, or the whole file.
     pub head: Vec<u8>,
     /// Bytes of the file.
     pub size: u64,
-    /// The server's tag of its content, as a number: differs where the content does.
+    /// The server's tag of its content, as an integer that differs if the content does.
     pub tag: u64,
 }
 

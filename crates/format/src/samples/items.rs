@@ -1,5 +1,5 @@
-//! Records that a program makes: `items:COUNT:DIGEST` is so many of them, without bytes. What a record is comes from
-//! the first stage of the pipeline, which is called with its number.
+//! Records that a program makes: `items:COUNT:DIGEST` has COUNT records without bytes. The first stage of the pipeline
+//! makes each record from its index.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn parse(path: &Path) -> Option<(u64, u64)> {
     Some((count.parse().ok()?, u64::from_str_radix(digest, 16).ok()?))
 }
 
-/// So many records without bytes; the digest tells them from others.
+/// `records` records without bytes; the digest distinguishes them from others.
 pub(crate) fn open(path: &Path, records: u64, digest: u64) -> Result<Opened, FormatError> {
     if records == 0 {
         return Err(FormatError::empty());

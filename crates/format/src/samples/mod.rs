@@ -1,5 +1,5 @@
-//! Formats with files or messages as records: folders, tar, TFRecord, ArrayRecord, shards of MDS and LitData, items of a
-//! program.
+//! Formats with files or messages as records: folders, tar, TFRecord, ArrayRecord, shards of MDS and LitData, items of
+//! a program.
 
 pub(crate) mod array_record;
 pub(crate) mod folder;

@@ -5,12 +5,12 @@
 //! masked  (crc rotated right by 15 bits) + 0xa282ead8
 //! ```
 //!
-//! Numbers are little-endian. A scan hops from header to header and verifies the checksum of each length; those of
-//! the bytes are verified when they are decoded. The scan parses Examples, and verifies their checksum only where
-//! they say something new (`example_scan.rs`).
+//! Numbers are little-endian. A scan hops from header to header and verifies the checksum of each length; those of the
+//! bytes are verified when they are decoded. The scan parses Examples, and verifies their checksum only if they add a
+//! label or a length (`framed/scan.rs`).
 //!
-//! Cost: one walk over the headers, all of the file where records are short; kept in a sidecar. Scanning chunks in
-//! several threads was rejected: each header depends on the one before, and one thread keeps up with a drive.
+//! Cost: one walk over the headers, all of the file if records are short; kept in a sidecar. Scanning chunks in several
+//! threads was rejected: each header depends on the one before, and one thread keeps up with a drive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,9 +36,9 @@ const HEADERS: &str = "from a walk over the headers of records";
 /// Bytes before and after those of a record.
 const HEADER: u64 = 12;
 const FOOTER: u64 = 4;
-/// Records that are tried to find a sound one, which shows what they are.
+/// Most records to try for a valid one, which determines the payload.
 const FIRST_RECORDS: usize = 64;
-/// Mean bytes of a record that the list of offsets is first built for.
+/// Assumed mean bytes of a record for building the list of offsets.
 const EXPECTED_RECORD_BYTES: u64 = 1 << 10;
 
 /// Records that turn out to be Examples or not, or records as bytes.
@@ -104,19 +104,19 @@ fn masked(crc: u32) -> u32 {
     crc.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// The length that a header states, where its checksum fits.
+/// The length that a header states, if its checksum fits.
 fn length_of(header: &[u8; 12]) -> Option<u64> {
     let (length, checksum) = header.split_first_chunk::<8>()?;
     let stated = u32::from_le_bytes(checksum.try_into().ok()?);
     (masked(crc32c::crc32c(length)) == stated).then(|| u64::from_le_bytes(*length))
 }
 
-/// The walk cannot continue at record `record`, whose header is at `at`.
+/// The walk cannot continue at record `record`, with its header at `at`.
 fn malformed(record: u64, at: u64, what: &str, remedy: &str) -> FormatError {
     FormatError::malformed(at, format!("record {record} {what}; {remedy}"))
 }
 
-/// The byte range of the record whose header is at `at`, all of it within the file.
+/// The byte range of the record with its header at `at`; an error if it exceeds the file.
 #[inline]
 fn next_record(
     source: &mut impl ByteSource,
@@ -162,7 +162,7 @@ fn is_sound(source: &mut impl ByteSource, bytes: &Range<u64>) -> std::io::Result
     Ok(source.bytes(bytes.end, FOOTER as usize)? == masked(crc).to_le_bytes())
 }
 
-/// The bytes of the first record whose checksum fits.
+/// The bytes of the first record with a valid checksum.
 fn first_sound(window: &mut FileWindow) -> Result<Vec<u8>, FormatError> {
     let mut at = 0;
     for record in 0..FIRST_RECORDS as u64 {
@@ -262,7 +262,7 @@ impl Framing for Checked {
     }
 }
 
-/// The byte ranges of the records of a file in memory; `None` where a header is wrong.
+/// The byte ranges of the records of a file in memory; `None` if a header is wrong.
 pub fn find_tfrecords(file: &[u8]) -> Option<Vec<Range<usize>>> {
     let mut ranges = Vec::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! Text and bytes as one stream, cut into records of so many tokens or bytes.
+//! Text and bytes as one stream, cut into records of a given number of tokens or bytes.
 //!
 //! `tokens:35` cuts a text every 35 tokens: words, and newlines, which end sentences. A record reaches from its first
 //! token to the byte before the first token of the next, so that all records together are the text from its first
@@ -19,7 +19,7 @@ use crate::record::error::FormatError;
 /// How records of tokens are found, in words.
 const TOKENS: &str = "from a count of words and line ends";
 
-/// Text as one stream, cut every so many words and newlines.
+/// Text as one stream, cut after a fixed count of words and newlines.
 pub(crate) struct Tokens;
 
 impl Format for Tokens {
@@ -51,7 +51,7 @@ impl Format for Tokens {
     }
 }
 
-/// Bytes of any file, cut every so many.
+/// The bytes of any file, cut at a fixed length.
 pub(crate) struct Bytes;
 
 impl Format for Bytes {
@@ -92,7 +92,7 @@ impl Format for Bytes {
     }
 }
 
-/// What a length is written as.
+/// Parses a length.
 fn length_of(text: &str) -> Result<NonZeroU32, String> {
     // A sign is not a digit, though a number may begin with one.
     let length = text.parse().ok().filter(|_| !text.starts_with('+'));

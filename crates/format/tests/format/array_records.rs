@@ -166,7 +166,7 @@ fn damage() {
         }
         // The first record may be damaged, but not all.
         open(&damaged(64 + 45), &with(&folder, None, None)).unwrap();
-        // Any byte may be another, and the file may end anywhere.
+        // Any byte may change, and the file may end anywhere.
         for byte in (0..600).chain(whole.len() - 65536..whole.len() - 65536 + 150) {
             if let Ok(dataset) = open(&damaged(byte), &with(&folder, None, None)) {
                 assert_eq!(dataset.records(), 3);
@@ -192,7 +192,7 @@ fn damage() {
         "byte 65535: it does not end in a postscript; the file is damaged or not written to its end",
     );
     refuses(&Written::new().finish(true), "holds no records");
-    // Footers that do not hold together.
+    // Inconsistent footers.
     let footer = |change: &dyn Fn(&mut Written), message: &str| {
         let mut written = write(false);
         change(&mut written);
@@ -222,7 +222,7 @@ fn damage() {
     );
     with_metadata(metadata(1, 4), "it has not as many entries as it says");
     with_metadata(b"none".to_vec(), "its metadata are none");
-    // Chunks of records that state what they have not.
+    // Chunks of records with false headers.
     let chunk = |kind: u8, count: u64, bytes: u64, data: &[u8], message: &str| {
         let mut file = Written::new();
         let at = file.chunk(kind, count, bytes, data);

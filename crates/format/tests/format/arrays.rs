@@ -151,7 +151,7 @@ fn arrays_of_any_rank() {
         ..with(&folder, None, None)
     };
     refuses(&path, &features, "3 dimensions of uint8");
-    // A matrix whose last column would be the label otherwise.
+    // A matrix; without `whole_arrays` its last column would be the label.
     let path = file(folder.path(), "matrix.npy", npy("<f4", "(2, 3)", &data));
     let whole = OpenOptions {
         whole_arrays: true,
@@ -163,7 +163,7 @@ fn arrays_of_any_rank() {
     assert!(found.into_iter().map(|record| record.0).eq(expected));
 }
 
-/// A zip file of entries that are stored, deflated (method 8), or say that they are compressed in some other way.
+/// A zip file of entries that are stored, deflated (method 8), or claim another compression.
 pub fn zip(entries: &[(&str, Vec<u8>)], method: u16) -> Vec<u8> {
     let (mut bytes, mut table) = (Vec::new(), Vec::new());
     for (name, data) in entries {
@@ -268,7 +268,7 @@ fn arrays_of_a_zip_file() {
         let path = file(folder.path(), "cut.npz", &whole[..cut]);
         assert!(open(&path, &with(&folder, None, None)).is_err(), "{cut}");
     }
-    // Bytes of arrays and of their headers that are others are never handed out.
+    // Changed bytes of arrays or headers are never returned.
     for at in (0..whole.len() - 200).step_by(3) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1;
@@ -278,7 +278,7 @@ fn arrays_of_a_zip_file() {
             Err(error) => assert!(error.to_string().contains("damaged.npz"), "{error}"),
         }
     }
-    // Any byte of the table may be another: no panic, and no more memory than the file has.
+    // Any byte of the table may change: no panic, and no more memory than the file has.
     for at in whole.len() - 200..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0xff;

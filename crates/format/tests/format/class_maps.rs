@@ -1,4 +1,4 @@
-//! Which number is which class: the folders that are classes, and classes that are known from before.
+//! The numbers of classes: folders as classes, and known classes.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn open(path: PathBuf, options: &OpenOptions) -> Result<Dataset, FormatError> {
     Dataset::open(&[path], options)
 }
 
-/// A folder of train/ and val/ has the classes within these; what is doubtful about folders as classes is said.
+/// A folder of train/ and val/ has the classes within these; doubtful folders are reported.
 #[test]
 fn parts_of_a_data_set_are_no_classes() {
     let cache = tempdir().unwrap();
@@ -85,7 +85,7 @@ fn parts_of_a_data_set_are_no_classes() {
     );
 }
 
-/// Known classes and those of files, by name or number: what says the same fits, what does not is told.
+/// Known classes are matched to those of files by name or by number; mismatches are reported.
 #[test]
 fn known_classes_are_found_by_name_or_number() {
     let folder = tempdir().unwrap();
@@ -121,7 +121,7 @@ fn known_classes_are_found_by_name_or_number() {
     let digits = json("digits.jsonl", &["\"10\"", "\"2\"", "\"10\""]);
     let letters = json("letters.jsonl", &["\"b\"", "\"a\"", "\"b\""]);
     let places = json("places.jsonl", &["1", "0", "1"]);
-    // Labels are values of the map: numbers of it, or places of names.
+    // Labels are values of the map: its numbers, or indices of its names.
     for path in [&numbers, &digits] {
         assert_eq!(
             labels(path, &ClassMap::new(vec![2.0, 10.0])).0.unwrap(),
@@ -129,7 +129,7 @@ fn known_classes_are_found_by_name_or_number() {
         );
         let (classes, notes) = labels(path, &named(&["1", "2", "10"]));
         assert_eq!(notes, Vec::<String>::new());
-        // Names that are numbers are those where the file has numbers.
+        // If the file has numbers, names that are numbers are read as numbers.
         let expected = if path == &numbers {
             [10.0, 2.0, 10.0]
         } else {
@@ -156,7 +156,7 @@ fn known_classes_are_found_by_name_or_number() {
         let error = labels(path, &known).0.unwrap_err();
         assert!(error.contains(said), "{error}");
     }
-    // A map given is part of what tells one reading of data from another.
+    // A given map is part of the fingerprint.
     let fingerprint = |labels| {
         let options = OpenOptions {
             labels,

@@ -1,4 +1,4 @@
-//! Tables whose columns are text, categories and dates, in all formats that hold them.
+//! Tables of text, categories and dates, in all formats that hold them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn open(paths: &[PathBuf], options: &OpenOptions) -> Result<Dataset, FormatError
     Dataset::open(paths, options)
 }
 
-/// The named features of each record; hashed ones by `#` and their place.
+/// The named features of each record; hashed ones by `#` and their index.
 fn records(dataset: &Dataset) -> Vec<Vec<(String, f32)>> {
     let names = dataset.columns().unwrap().feature_names();
     let rows = rows(dataset).unwrap();
@@ -301,7 +301,7 @@ fn guesses_that_may_be_wrong_are_said() {
         notes.contains("column mixed: 10 of 31 cells are numbers and others are not, first \"w\" in record 1, so each value is a name"),
         "{notes}"
     );
-    // A few cells that are no numbers are bad.
+    // A few cells that are not numbers are bad.
     let text = "a,c,y\n1,u,0\n2,v,1\nx,v,1\n3,u,0\n";
     let bad = file(folder.path(), "bad.csv", text);
     let error = rows(&open(&[bad], &coded(folder.path(), &[], None)).unwrap());
@@ -390,7 +390,7 @@ fn kept_cells_are_text_as_it_was_written() {
     );
 }
 
-/// 12 rows, of which the third has no number.
+/// 12 rows; the third has no number.
 fn clicks(folder: &Path, e: f64) -> PathBuf {
     let row = |i: i32| {
         let x = if i == 2 {

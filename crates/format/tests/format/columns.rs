@@ -146,7 +146,7 @@ fn all_types_of_all_files() {
         assert_eq!(dataset.records(), 23, "{name}");
         let found = records(&dataset);
         for (i, (fields, label)) in found.into_iter().enumerate() {
-            // Without the schema of Arrow, `plain.parquet` has lists of any length, whose lengths in a record are the same.
+            // Without the schema of Arrow, `plain.parquet` has variable lists, but each record has the same lengths.
             let wanted = expected(i);
             assert_eq!(fields, wanted, "{name}: {i}");
             assert_eq!(label, label_of(i), "{name}: {i}");
@@ -337,7 +337,7 @@ fn columns_of_numbers_are_features() {
         };
         let numbering = open(&fixture(name), &label).unwrap().files()[0].numbering();
         assert_eq!(numbering, Numbering::Columns { label: Some(3) });
-        // A model of so many features needs no label.
+        // Data with exactly the model's columns needs no label.
         let predict = OpenOptions {
             any_label: true,
             features: Some(2),
@@ -469,8 +469,8 @@ fn several_files_are_one_data_set() {
     );
 }
 
-/// What comes of a damaged copy of a file: an error when it is opened, or when a record is read; nothing where all
-/// records can be read.
+/// The outcome of a damaged copy of a file: an error when it is opened, or when a record is read; `None` if all records
+/// can be read.
 fn outcome(folder: &TempDir, name: &str, bytes: &[u8]) -> Option<String> {
     let path = file(folder.path(), name, bytes);
     let dataset = match open(&path, &with(folder, None, None)) {
@@ -516,7 +516,7 @@ fn damage_is_an_error_that_names_the_file() {
             let error = outcome(&folder, name, &whole[..cut]).unwrap();
             assert!(error.contains(name), "{name} up to {cut}: {error}");
         }
-        // Any byte may be wrong: that is found out, or it does no harm.
+        // Any byte may be wrong: the error is found, or it is harmless.
         for at in (0..whole.len()).step_by(13) {
             for bit in [0, 6] {
                 let mut damaged = whole.clone();
@@ -530,7 +530,7 @@ fn damage_is_an_error_that_names_the_file() {
     let parquet = std::fs::read(fixture("all.parquet")).unwrap();
     let error = outcome(&folder, "x.parquet", &parquet[..parquet.len() - 4]).unwrap();
     assert!(error.contains("its footer cannot be decoded"), "{error}");
-    // What the first page of the first column says of itself; of values without a checksum nobody could tell.
+    // Damages the header of the first page of the first column; damage to values without a checksum would pass.
     let mut damaged = parquet.clone();
     damaged[4..20].fill(0xff);
     let error = outcome(&folder, "x.parquet", &damaged).unwrap();
@@ -593,7 +593,7 @@ fn three_million_flights() {
         );
         assert_eq!(dataset.labels().value(rows.label(i)), delay);
     }
-    // All records, in parts of a size that has nothing to do with that of blocks.
+    // All records, in parts of a size unrelated to that of blocks.
     let numbers = with(&folder, Some("parquet:distance,delay"), None);
     let dataset = open(&path, &numbers).unwrap();
     let (mut sums, mut buffer) = ([0i64; 2], vec![0; 16 * 100_003]);

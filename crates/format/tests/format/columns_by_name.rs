@@ -51,7 +51,7 @@ fn columns_in_any_order_make_the_same_rows() {
         assert_eq!(columns.fields.names(), "a, b");
         assert_eq!(columns.label.as_deref(), Some("y"));
     }
-    // Of a label in another place by position the name counts as well.
+    // A label given by position is found by its name in files with another order.
     let options = OpenOptions {
         label: LabelColumn::First,
         ..options(folder.path())

@@ -1,4 +1,4 @@
-//! Data of which a part is empty or damaged: what is sound is read.
+//! Data with empty or damaged parts: the rest is read.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::support::{faults, file, options};
 use pelton_format::{Dataset, FormatKind, LabelColumn, OpenOptions};
 use tempfile::tempdir;
 
-/// Options that leave damage to the one that reads.
+/// Options that leave damage to the reader.
 fn tolerant(folder: &Path) -> OpenOptions {
     OpenOptions {
         tolerant: true,
@@ -16,7 +16,7 @@ fn tolerant(folder: &Path) -> OpenOptions {
     }
 }
 
-/// All records but number `bad` are sound, and what is wrong with that one is said.
+/// All records but `bad` are valid, and the fault of that one is reported.
 fn check_bad(path: &PathBuf, options: &OpenOptions, records: usize, bad: usize, message: &str) {
     // From the scan, then from the sidecar.
     for _ in 0..2 {
@@ -34,7 +34,7 @@ fn check_bad(path: &PathBuf, options: &OpenOptions, records: usize, bad: usize, 
         tolerant: false,
         ..options.clone()
     };
-    // The sidecar that a tolerant reader left is no reason to let it pass.
+    // A strict reader refuses it in spite of the tolerant reader's sidecar.
     assert!(Dataset::open(std::slice::from_ref(path), &strict).is_err());
 }
 
@@ -125,7 +125,7 @@ fn lines_that_are_no_json_are_bad_records() {
     assert!(!dataset.has_labels() && dataset.notes().is_empty());
 }
 
-/// Wherever an archive is cut off, the samples before are read, and no sample without all of its members.
+/// At any cut of an archive, the samples before it are read, and none without all of its members.
 #[test]
 fn archives_that_are_cut_off() {
     let folder = tempdir().unwrap();
@@ -140,7 +140,8 @@ fn archives_that_are_cut_off() {
     let whole = [samples.concat(), end()].concat();
     let (size, all) = (samples[0].len(), samples.concat().len());
     for cut in (1..all).step_by(37).filter(|cut| cut % size != 0) {
-        // Where a header or the data of a member ends nobody can tell, and zeros that fill up a block do not matter.
+        // A cut at the end of a member's header or data is not detectable, and the zeros that fill up a block do not
+        // matter.
         let within = cut % size;
         let data_ends = [512 + 200, size - 512 + 1];
         let is_told = !data_ends
@@ -160,7 +161,7 @@ fn archives_that_are_cut_off() {
         };
         check_bad(&path, &tolerant(folder.path()), sound + 1, sound, what);
     }
-    // Without classes there are none with a sample that is cut off either.
+    // Data without classes also have none with a sample that is cut off.
     let plain: Vec<u8> = ["a", "b"]
         .map(|name| member(&format!("{name}.txt"), b"x"))
         .concat();
@@ -227,7 +228,7 @@ fn samples_without_a_class_are_bad_records() {
     assert_eq!(dataset.labels().values(), [5.0, 7.0]);
 }
 
-/// Wherever a file is cut off, the records before are read.
+/// At any cut of a file, the records before it are read.
 #[test]
 fn records_that_are_cut_off() {
     let folder = tempdir().unwrap();

@@ -1,5 +1,4 @@
-//! Kept listings of folders of images: used while they hold, made again otherwise, and never believed when
-//! damaged.
+//! Saved listings of folders of images: used while valid, rebuilt otherwise, and never trusted if damaged.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -39,7 +38,7 @@ fn case() -> Case {
     }
 }
 
-/// As if nobody had touched the folders for a minute.
+/// Sets the folders' times to a minute ago.
 fn settle(root: &Path) {
     for below in ["", "a", "b", "b/deep", "empty"] {
         let before = SystemTime::now() - Duration::from_secs(60);
@@ -108,7 +107,7 @@ fn a_second_opening_gives_the_same_without_listing() {
     assert_eq!(dataset.index_report().source, IndexSource::Built);
 }
 
-/// What is done to a folder, in words and in deed.
+/// A change of a folder: its description and the function that makes it.
 type Change = (&'static str, fn(&Path));
 
 /// Changes of the tree after its listing was kept.
@@ -164,7 +163,7 @@ fn a_tree_that_is_being_filled_is_not_kept() {
     case.open();
     assert!(!case.index().exists());
     settle(&case.root);
-    // A link to nothing may come to lead to a folder.
+    // A dangling link may lead to a folder later.
     std::os::unix::fs::symlink("nowhere", case.root.join("b/link")).unwrap();
     settle(&case.root);
     case.open();

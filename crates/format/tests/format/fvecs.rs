@@ -26,7 +26,7 @@ fn vectors_are_features() {
     let rows = rows(&dataset).unwrap();
     assert_eq!(rows.row(1), Row::Dense(&[0.0, 4.0, 9.0]));
     assert_eq!(dataset.nonzeros(), 6);
-    // By name alone: nothing else tells it from other bytes.
+    // By name alone: nothing else distinguishes it from other bytes.
     let other = file(folder.path(), "base.bin", vector(1, &[7.0]));
     let named = open(&other, &with(&folder, Some("fvecs"), None)).unwrap();
     assert_eq!(named.features(), 1);

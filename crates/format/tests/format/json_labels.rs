@@ -20,7 +20,7 @@ fn open(folder: &Path, parts: &[Vec<u8>], key: &str) -> Result<Dataset, FormatEr
     Dataset::open(&[path], &options_with(folder, key))
 }
 
-/// What the class of each record is called.
+/// The name of the class of each record.
 fn classes(dataset: &Dataset) -> Vec<String> {
     let rows = rows(dataset).unwrap();
     (0..rows.len())

@@ -1,4 +1,4 @@
-//! JSON Lines: objects whose keys are fields.
+//! JSON Lines: objects with keys as fields.
 
 use crate::arrays::npy;
 use crate::support::fields::{open, records, records_of, refuses, shown, with};
@@ -49,7 +49,7 @@ fn objects_a_line() {
         assert!(notes[1].contains("the key \"more\" is left out: line 1 does not have it;"));
         assert_eq!(notes.len(), 2);
     }
-    // Labels that are missing are told of.
+    // Missing labels are noted.
     let some = file(
         folder.path(),
         "some.json",
@@ -65,7 +65,7 @@ fn objects_a_line() {
         );
         assert!(dataset.has_labels());
     }
-    // Another label is another index; what was the label is a field then.
+    // Another label needs another index; the former label is a field then.
     let dataset = open(&path, &with(&folder, None, Some("x"))).unwrap();
     assert_eq!(dataset.labels().values(), [-2.0, 1.0]);
     let names: Vec<String> = records(&dataset)[0].0.iter().map(|f| f.0.clone()).collect();
@@ -73,7 +73,7 @@ fn objects_a_line() {
     assert_eq!(dataset.index_report().source, IndexSource::Built);
 }
 
-/// A key that is not in every record, or not alike in all, is told of with the line.
+/// A key that is missing in a record, or differs in kind, is noted with the line.
 #[test]
 fn keys_that_are_left_out() {
     let folder = tempdir().unwrap();
@@ -129,7 +129,7 @@ fn keys_that_are_left_out() {
     );
 }
 
-/// Records whose labels are all equal have labels, and those without any have none.
+/// Equal labels are labels too; records without labels have none.
 #[test]
 fn one_class_is_a_label() {
     let folder = tempdir().unwrap();
@@ -157,7 +157,7 @@ fn one_class_is_a_label() {
     );
 }
 
-/// Features of 64 bits are a field of that type, and keep what 32 bits would round.
+/// Features of 64 bits are a field of that type, and keep their full precision.
 #[test]
 fn features_of_64_bits() {
     let folder = tempdir().unwrap();
@@ -332,7 +332,7 @@ fn values_of_every_kind_of_json() {
         assert_eq!(records_of(&dataset), expected);
         assert_eq!(dataset.notes(), [] as [&str; 0]);
     }
-    // Without anything that stands for them, records with a null are bad ones, and a key that some lack is none.
+    // Without `missing`, records with a null are bad, and a key that some records lack is left out.
     let dataset = open(&path, &with(&folder, None, None)).unwrap();
     assert!(dataset.notes()[0].contains(
         "\"z\" is left out: line 1 does not have it; write it in every line, or let `missing` zero"
@@ -352,7 +352,7 @@ fn values_of_every_kind_of_json() {
     );
     assert!(fault(1, &plain).contains("line 2: \"b\" is null, a missing value;"));
     assert_eq!(fault(2, &plain), "");
-    // Those that are named alone count.
+    // Only the named keys are fields.
     let chosen = |keys: &str| with(&folder, Some(&format!("jsonl:{keys}")), None);
     for id in 0..3 {
         assert_eq!(fault(id, &chosen("t,o")), "");

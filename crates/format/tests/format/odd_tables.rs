@@ -84,7 +84,7 @@ fn latin1(text: &str) -> Vec<u8> {
         .collect()
 }
 
-/// Categories whose bytes were not UTF-8 had no feature at all.
+/// Categories that are not UTF-8 get features too.
 #[test]
 fn latin1_and_utf8_are_the_same_table() {
     let text: String = (0..400)
@@ -197,7 +197,7 @@ fn lines_of(dataset: &Dataset) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// A year and a rank were left out, because they count up as numbers of records do.
+/// Columns that count up are left out if named like ids; a year or a rank is a feature.
 #[test]
 fn columns_that_count_are_left_out_by_their_names() {
     let check = |name: &str, ids: &dyn Fn(usize) -> usize, is_out: bool| {
@@ -285,7 +285,7 @@ fn numbers_of_people_are_numbers_later_in_a_file_too() {
     );
 }
 
-/// Years were 32 bits, which left 31 values of the 3 600 seconds of an hour.
+/// Times keep seconds: years in 32 bits would leave 31 values for the 3 600 seconds of an hour.
 #[test]
 fn seconds_survive() {
     let lines: String = (0..3600)
@@ -347,7 +347,7 @@ fn categories_of_another_type_match() {
     );
 }
 
-/// A single row without a city could not be predicted: its key has null in every line.
+/// A single row without a city can be predicted, although its key is null in every line.
 #[test]
 fn a_column_of_nulls_is_missing() {
     let (folder, path) = made("f,city,y\n1,a,0\n2,b,1\n3,,0\n");
@@ -414,7 +414,7 @@ fn binary_columns_are_text() {
     assert_eq!(entries(&dataset), [[(1, 1.0)], [(0, 1.0)]]);
 }
 
-/// Models of numbers refused files with further columns.
+/// Models of numbers accept files with further columns.
 #[test]
 fn further_columns_do_no_harm() {
     let (folder, path) = made("a,b,y\n1,2,0\n3,4,1\n");

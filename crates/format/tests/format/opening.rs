@@ -1,4 +1,4 @@
-//! What may be wrong with files, and what every error says.
+//! Faults of files, and the texts of their errors.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -358,7 +358,7 @@ fn other_compression_is_named() {
     assert!(error.contains("is compressed with Brotli"), "{error}");
 }
 
-/// An error behind a guess says that it was one.
+/// An error after a guessed format says so.
 #[test]
 fn guesses_are_named_with_what_is_wrong() {
     let folder = tempdir().unwrap();
@@ -386,7 +386,7 @@ fn guesses_are_named_with_what_is_wrong() {
         let error = numbers("prose.txt", text, Some(format));
         assert!(!error.contains("guessed as"), "{error}");
     }
-    // Lines that look like no table at all are told of even where they can be read.
+    // Lines that look like prose are noted even if they can be read as a table.
     let path = file(folder.path(), "short.txt", "Hello, world\n42, said he\n");
     let features = OpenOptions {
         features_only: true,

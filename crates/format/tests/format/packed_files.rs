@@ -1,4 +1,4 @@
-//! Packed files: round trips, and nothing damaged is ever taken for sound.
+//! Packed files: round trips, and damage is always found.
 
 use std::path::Path;
 
@@ -151,8 +151,7 @@ fn any_flipped_bit_and_any_cut_is_found() {
     }
 }
 
-/// Every header field set to every kind of wrong value under a checksum that fits: no panic, no
-/// large allocation.
+/// Every header field set to every kind of wrong value under a valid checksum: no panic, no large allocation.
 #[test]
 fn headers_that_lie() {
     let folder = tempdir().unwrap();
@@ -181,7 +180,7 @@ fn headers_that_lie() {
     }
 }
 
-/// Every byte changed under checksums that fit: what is accepted holds together, nothing panics.
+/// Changes every byte under valid checksums: accepted files are consistent, and nothing panics.
 #[test]
 fn sound_checksums_are_not_enough() {
     let folder = tempdir().unwrap();

@@ -17,7 +17,7 @@ fn idx(sizes: &[u32], data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Where features are asked for, pixels are features from 0 to 1.
+/// If features are required, pixels are features from 0 to 1.
 #[test]
 fn pixels_are_features() {
     let folder = tempdir().unwrap();

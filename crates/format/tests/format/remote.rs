@@ -1,4 +1,4 @@
-//! Files that lie elsewhere: every format that lives in one file gives the rows that the same file gives here.
+//! Remote files: every format of a single file gives the same rows as the local file.
 
 use std::fs;
 use std::io::Write;
@@ -180,7 +180,7 @@ fn every_format_of_one_file() {
         let name = entry.as_ref().unwrap().file_name();
         name.to_string_lossy().ends_with(".pelton-index")
     };
-    // Those of the local files; what was found of the others lies in the cache folder.
+    // Those of the local files; the sidecars of the others are in the cache folder.
     assert_eq!(adjacent.iter().filter(|entry| indexes(entry)).count(), 7);
     assert!(
         fs::read_dir(root.join("cache"))
@@ -191,7 +191,7 @@ fn every_format_of_one_file() {
     );
 }
 
-/// Another content under the same name, size and time has another tag, and finds nothing of what was kept.
+/// Other content under the same name, size and time has another tag, and ignores the old sidecars and copies.
 #[test]
 fn another_tag_is_another_file() {
     let folder = tempdir().unwrap();
@@ -230,7 +230,7 @@ fn another_tag_is_another_file() {
     assert!(fingerprints[0] == fingerprints[2] && fingerprints[0] != fingerprints[1]);
 }
 
-/// Several files are opened at once and are the same data in the same order; the first that fails is said.
+/// Several files are opened at once and are the same data in the same order; the first failure is reported.
 #[test]
 fn several_files_are_one_sequence() {
     let folder = tempdir().unwrap();
@@ -265,7 +265,7 @@ fn several_files_are_one_sequence() {
     assert!(error.contains("07.svm: no such file"), "{error}");
 }
 
-/// What a storage says while a file is looked through comes out as it was said.
+/// The errors of a storage during a scan are returned unchanged.
 #[test]
 fn errors_are_those_of_the_storage() {
     let folder = tempdir().unwrap();

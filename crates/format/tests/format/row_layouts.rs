@@ -61,7 +61,7 @@ fn features_that_are_left_out_are_zero() {
     );
 }
 
-/// Bytes that were not there when the file was opened.
+/// Bytes added after the file was opened.
 #[test]
 fn a_feature_that_is_new_is_a_fault() {
     let dataset = opened("1 1:1 2:2\n-1 1:1\n", RowLayout::Dense, None);

@@ -13,7 +13,7 @@ use tempfile::tempdir;
 
 use crate::support::{file, options, rows};
 
-/// A column of a table: each cell, where there is one.
+/// A column of a table: its cells, `None` if missing.
 enum Column {
     Text(Vec<Option<String>>),
     Numbers(Vec<Option<f64>>),
@@ -26,7 +26,7 @@ enum Column {
 /// Rows of a table.
 const ROWS: usize = 40;
 
-/// A column of text that repeats `cells`; `~` stands for no cell.
+/// A column of text that repeats `cells`; `~` marks a missing cell.
 fn text(cells: &[&str]) -> Column {
     let cell = |i: usize| Some(cells[i % cells.len()].to_string()).filter(|cell| cell != "~");
     Column::Text((0..ROWS).map(cell).collect())
@@ -139,7 +139,7 @@ fn files(table: &Table, folder: &Path) -> Vec<PathBuf> {
     ]
 }
 
-/// The named features of each record in order, and what became of the columns.
+/// The named features of each record in order, and the uses of the columns.
 fn features(path: &Path, options: &OpenOptions) -> (Vec<Vec<(String, f32)>>, Vec<String>) {
     let dataset = Dataset::open(&[path.to_path_buf()], options).unwrap();
     let names = dataset.columns().unwrap().feature_names();
@@ -171,7 +171,7 @@ fn features(path: &Path, options: &OpenOptions) -> (Vec<Vec<(String, f32)>>, Vec
     ((0..rows.len()).map(of).collect(), uses)
 }
 
-/// Checks that a table with the column `x` is the same in all formats, and that this column is taken for `expected`.
+/// Checks that a table with the column `x` is the same in all formats, and that this column is used as `expected`.
 fn check(column: Column, kinds: &[&str], expected: &str) {
     let folder = tempdir().unwrap();
     let table: Table = vec![

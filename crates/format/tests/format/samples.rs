@@ -1,4 +1,4 @@
-//! Data sets of bytes: text, IDX, CIFAR and folders, sound and not.
+//! Data sets of bytes: text, IDX, CIFAR and folders, valid and damaged.
 
 use std::fs;
 use std::io::Write;
@@ -33,7 +33,7 @@ fn samples(dataset: &Dataset) -> Vec<(Vec<u8>, f64)> {
         .collect()
 }
 
-/// What is read where the row is said to lie is the row.
+/// Reading at the stated position gives the row.
 fn check_in_place(dataset: &Dataset, id: u64, row: Row<'_>, class: u32) {
     let place = dataset.in_place(id).unwrap().unwrap();
     let data_file = &dataset.files()[place.file as usize];
@@ -93,7 +93,7 @@ fn every_line_of_text_is_a_record() {
     let again = open(folder.path().join("x.txt"), &options).unwrap();
     assert_eq!(again.index_report().source, IndexSource::Sidecar);
     assert_eq!(samples(&again).len(), 2);
-    // Blank lines alone are text where the user says so.
+    // Blank lines alone are text if the user says so.
     let text = OpenOptions {
         format: FormatKind::from_name("text"),
         ..options.clone()
@@ -105,7 +105,7 @@ fn every_line_of_text_is_a_record() {
         &text,
         "holds no records",
     );
-    // Text and numbers do not go together.
+    // Text and numbers do not form one data set.
     let numbers = file(folder.path(), "x.libsvm", "1 1:1\n-1 2:1\n");
     let error = Dataset::open(&[folder.path().join("x.txt"), numbers], &options).unwrap_err();
     assert!(error.to_string().contains("sparse rows where"), "{error}");
@@ -301,7 +301,7 @@ fn fashion_mnist() {
     assert_eq!(sum, 573_469_082);
 }
 
-/// Records of CIFAR whose pixels are the record's number.
+/// Records of CIFAR with the record's index in all pixels.
 fn cifar(labels: &[&[u8]]) -> Vec<u8> {
     let record = |(i, label): (usize, &&[u8])| [label.to_vec(), vec![i as u8; 3072]].concat();
     labels.iter().enumerate().flat_map(record).collect()
@@ -418,7 +418,7 @@ fn folders_are_classes() {
         "{notes:?}"
     );
 
-    // Another folder with fewer classes: names tell classes, not places in a list.
+    // Another folder with fewer classes: classes are matched by name, not by index.
     fs::create_dir_all(folder.path().join("more/b")).unwrap();
     fs::write(folder.path().join("more/b/1.jpg"), "b").unwrap();
     let more = folder.path().join("more");

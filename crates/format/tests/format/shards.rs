@@ -10,7 +10,7 @@ use tempfile::{TempDir, tempdir};
 use crate::support::fields::{Shown, open, records_of, refuses, shown, with};
 use crate::support::{self, file};
 
-/// A copy of a folder of fixtures, so that sidecars lie in it.
+/// A copy of a folder of fixtures, so that sidecars are written there.
 fn copied(folder: &TempDir, name: &str) -> PathBuf {
     let from = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("tests/fixtures")
@@ -137,7 +137,7 @@ fn shards_of_mosaicml_streaming() {
         &with(&folder, None, Some("none")),
         "no label column \"none\"",
     );
-    // Compressed in other ways than are read.
+    // Unsupported compression.
     let packed = folder.path().join("packed");
     std::fs::create_dir(&packed).unwrap();
     for (extension, codec) in [("br", "Brotli"), ("bz2", "bzip2"), ("snappy", "Snappy")] {
@@ -358,7 +358,7 @@ fn checksums_of_mosaicml_streaming() {
     let dataset = open(&path, &with(&folder, None, None)).unwrap();
     let says = |note: &String| note.ends_with("checksums that are not checked: md5");
     assert!(dataset.notes().iter().any(says));
-    // A damaged index of shards is no folder of pictures.
+    // A folder with a damaged index of shards is not read as a folder of pictures.
     file(&path, "index.json", "{");
     refuses(
         &path,
@@ -529,7 +529,7 @@ fn damage() {
         ),
         "it has 0 columns",
     );
-    // Any byte may be another: no panic.
+    // Any byte may change: no panic.
     for at in 0..whole.len() {
         let mut bytes = whole.clone();
         bytes[at] ^= 0x41;

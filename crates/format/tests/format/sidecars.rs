@@ -156,7 +156,7 @@ fn an_index_that_cannot_be_kept_is_only_a_note() {
     fs::create_dir(&data).unwrap();
     let path = file(&data, "x", TEXT);
     fs::set_permissions(&data, fs::Permissions::from_mode(0o555)).unwrap();
-    // The cache folder's place is taken by a file.
+    // A file has the path of the cache folder.
     let taken = file(folder.path(), "taken", "");
     let options = OpenOptions {
         cache_dir: Some(taken),

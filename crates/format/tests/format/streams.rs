@@ -1,4 +1,4 @@
-//! Text and bytes as one stream: records of so many tokens or bytes.
+//! Text and bytes as one stream: records of a given number of tokens or bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ fn open(path: &Path, format: &str, options: &OpenOptions) -> Result<Dataset, For
     Dataset::open(&[path.to_path_buf()], &options)
 }
 
-/// Every row, each of which is the located range of its record.
+/// Every row; checks that each is the located range of its record.
 fn records(dataset: &Dataset) -> Vec<Vec<u8>> {
     let rows = rows(dataset).unwrap();
     assert_eq!(rows.stored_values() as u64, dataset.nonzeros());
@@ -168,7 +168,7 @@ fn what_holds_no_tokens_is_refused() {
         let error = open(&blank, format, &features).unwrap_err();
         assert!(error.to_string().contains("no features"), "{error}");
     }
-    // Files cut differently are no one data set; of one length they are.
+    // Files cut at different lengths do not form one data set; at the same length they do.
     let words = file(folder.path(), "words", "a b c");
     let both = [words.clone(), words];
     let three = OpenOptions {

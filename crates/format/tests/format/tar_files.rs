@@ -1,4 +1,4 @@
-//! Tar files of samples: every dialect, and every way in which one can be bad.
+//! Tar files of samples: every dialect, and every fault.
 
 use std::fs;
 use std::path::Path;
@@ -275,7 +275,7 @@ fn bad_archives() {
     );
 }
 
-/// As WebDataset refuses them, whose extensions are in lower case.
+/// As in WebDataset, which converts extensions to lower case.
 #[test]
 fn a_sample_that_has_an_extension_twice_is_refused() {
     for (first, second) in [("a.cls", "a.cls"), ("a.jpg", "a.JPG"), ("a", "a")] {
@@ -346,7 +346,7 @@ fn groups_that_do_not_hold_together() {
     assert!(members(&good).nth(1).unwrap().is("CLS"));
 }
 
-/// GNU tar in each of its dialects writes what is read here.
+/// Reads archives of GNU tar in each of its dialects.
 #[test]
 fn archives_of_gnu_tar() {
     let folder = tempdir().unwrap();

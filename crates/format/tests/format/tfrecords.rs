@@ -24,7 +24,7 @@ fn fixture(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// A copy of a fixture, so that its sidecar lies in `folder`.
+/// A copy of a fixture, so that its sidecar is in `folder`.
 fn copied(folder: &TempDir, name: &str) -> PathBuf {
     file(folder.path(), name, std::fs::read(fixture(name)).unwrap())
 }
@@ -113,7 +113,7 @@ fn files_that_tensorflow_wrote() {
         assert_eq!(dataset.labels().values(), [0.0, 1.0]);
         assert_eq!(dataset.notes(), [] as [&str; 0]);
     }
-    // Another label; the one that is called so is a field then.
+    // With another label, `label` is a field.
     let by_number = open(&path, &with(&folder, None, Some("number"))).unwrap();
     assert_eq!(by_number.labels().values(), [-4.0, -3.0, -2.0, -1.0, 0.0]);
     assert!(by_number.fields().get("label").is_some());
@@ -210,7 +210,7 @@ fn labels() {
         );
         refuses(&path, &options, "give the name of a feature");
     }
-    // Which of two usual names counts, and a label without anything else.
+    // The choice between two usual names, and a label without any other feature.
     let both = [("image/class/label", integer(7)), ("label", integer(8))];
     let path = written(&folder, "both.tfrecord", &[&both]);
     let dataset = open(&path, &with(&folder, None, None)).unwrap();
@@ -234,7 +234,7 @@ fn features_that_differ() {
         );
         assert!(found.contains(message), "{found}");
         assert!(found.ends_with("`format` tfrecord:bytes"), "{found}");
-        // The others are what they were.
+        // The others are unchanged.
         let mut rows = Rows::new(dataset.layout());
         for id in [0, 2] {
             dataset
@@ -291,7 +291,7 @@ fn features_that_differ() {
         dataset.notes()[0]
             .contains("1 records have features that the first one lacks, such as \"more\"")
     );
-    // Empty lists are of any kind, and what never has values is left out.
+    // Empty lists fit any kind, and a feature that never has values is left out.
     let path = written(
         &folder,
         "empty.tfrecord",
@@ -327,7 +327,7 @@ fn features_that_differ() {
     );
 }
 
-/// Shards in each of which a feature is always of one length, but not of the same.
+/// Shards with a feature of fixed length in each, but of different lengths.
 #[test]
 fn files_whose_lengths_differ() {
     let folder = tempdir().unwrap();
@@ -386,7 +386,7 @@ fn damage() {
         bytes[at] = byte;
         file(folder.path(), "damaged.tfrecord", bytes)
     };
-    // A label that damage made is no class; nor does a length vary by damage.
+    // Damage to a label does not add a class, and damage to a length does not make it vary.
     let label_at = whole
         .windows(3)
         .position(|three| three == [0x0a, 1, 3])
@@ -449,7 +449,7 @@ fn damage() {
     ]
     .concat();
     bad(&unsound, "no checksum of its first records fits");
-    // Any byte may be another: no panic, and no more memory than the file has.
+    // Any byte may change: no panic, and no more memory than the file has.
     for at in 0..whole.len() {
         let path = damaged(at, whole[at] ^ 0x15);
         if let Ok(dataset) = open(&path, &with(&folder, None, None)) {
@@ -462,7 +462,7 @@ fn damage() {
     }
 }
 
-/// Structures that fit their checksums and yet are no Examples, behind a first record that is one.
+/// Records with valid checksums that are not Examples, after a first record that is one.
 #[test]
 fn records_that_are_no_examples() {
     let folder = tempdir().unwrap();
@@ -482,7 +482,7 @@ fn records_that_are_no_examples() {
         assert_eq!(&*dataset.fields().0[0].name, "bytes");
         dataset.notes().join("; ")
     };
-    // What nearly is an Example is not taken for bytes without a word.
+    // Records that are nearly Examples are read as bytes, with a note.
     for (other, place) in [
         (
             [&good[..], &field(7, b"new")].concat(),
@@ -589,7 +589,7 @@ fn long_values() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever is written is read, in any order of the features.
+    /// All written values are read, in any order of the features.
     #[test]
     fn what_is_written_is_read(
         all in prop::collection::vec(

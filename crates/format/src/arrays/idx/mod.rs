@@ -7,9 +7,8 @@
 //! The first size is the number of records; the others are the shape of a picture: rows, columns and channels
 //! (interleaved), as far as the header has them. Pictures are bytes. Labels, bytes or i32, are in a file of one
 //! dimension that is found by name: `images-idx3` becomes `labels-idx1`, with or without `.gz`. They are read whole
-//! when the data is opened, so a record needs one read. Where `x-names.txt` is next to `x-images.idx`, its lines are
-//! the names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the names are
-//! Pelton's.
+//! when the data is opened, so a record needs one read. If `x-names.txt` is next to `x-images.idx`, its lines are the
+//! names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the names are Pelton's.
 
 pub(crate) mod writer;
 
@@ -36,7 +35,7 @@ const MOST_SIDE: u32 = 1 << 24;
 /// Longer names files are ignored.
 const MOST_NAME_BYTES: u64 = 1 << 30;
 
-/// What the header of an IDX file says.
+/// The header of an IDX file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdxHeader {
     /// Sizes; the first is the number of records.
@@ -56,7 +55,7 @@ impl IdxHeader {
         u64::from(self.sizes.first().copied().unwrap_or(0))
     }
 
-    /// Bytes of one record; `None` where they exceed 64 bits.
+    /// Bytes of one record; `None` if they exceed 64 bits.
     pub fn record_bytes(&self) -> Option<u64> {
         let mut sides = self.sizes.iter().skip(1).map(|side| u64::from(*side));
         sides.try_fold(self.number_bytes, u64::checked_mul)
@@ -128,7 +127,7 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, FormatError> {
     })
 }
 
-/// The header of a file of `size` bytes whose data fill the rest of it.
+/// The header of a file of `size` bytes; an error unless the data fill the rest of the file.
 fn whole_header(head: &[u8], size: u64) -> Result<IdxHeader, FormatError> {
     const REMEDY: &str =
         "expected a whole IDX file of unsigned bytes, or of labels as 32-bit integers";
@@ -204,7 +203,7 @@ impl Format for Idx {
     }
 }
 
-/// Where the labels of a file of pictures may be, best first.
+/// Candidate paths for the labels of a file of pictures, best first.
 fn label_places(path: &Path) -> Vec<PathBuf> {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else {
         return Vec::new();
@@ -226,7 +225,7 @@ fn label_places(path: &Path) -> Vec<PathBuf> {
     in_order.map(|name| path.with_file_name(name)).into()
 }
 
-/// The distinct label values, ascending, and the one of each record; where labels have names, all named ones, with
+/// The distinct label values, ascending, and the label of each record. If labels have names, all named values, with
 /// their names.
 fn labels_of(
     source: &Source<'_>,
@@ -281,7 +280,7 @@ fn labels_of(
     Ok((values, Codes::new(codes), Vec::new()))
 }
 
-/// The names of the labels of a file of pictures, where a valid file of them is next to it.
+/// The names of the labels of a file of pictures, if a valid names file is next to it.
 fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let name = path.file_name().and_then(|name| name.to_str());
     let plain = name.map(|name| name.strip_suffix(".gz").unwrap_or(name));

@@ -50,19 +50,19 @@ impl IdxWriter {
         Ok(writer)
     }
 
-    /// Appends pixels. Panics where they exceed what was announced.
+    /// Appends pixels. Panics if they exceed the announced size.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.expect("as many records as announced");
         self.out.write_all(bytes).map_err(|e| self.failed(e))
     }
 
-    /// Appends a label. Panics where it exceeds what was announced.
+    /// Appends a label. Panics if it exceeds the announced count.
     pub fn label(&mut self, label: i32) -> Result<(), FormatError> {
         self.write(&label.to_be_bytes())
     }
 
-    /// Gives the file its name, replacing an existing file. Panics where records are missing.
+    /// Gives the file its name, replacing an existing file. Panics if records are missing.
     pub fn finish(self) -> Result<(), FormatError> {
         assert_eq!(self.left, 0, "bytes of records missing");
         let failed = |e: io::Error| FormatError::io(&self.path, "write it", e);
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::{Dataset, OpenOptions};
 
-    /// Pictures and labels as written, and the names of the classes where a file of them lies next to.
+    /// Reads back pictures and labels, and the names of the classes if a file of them is next to the data.
     #[test]
     fn what_is_written_is_read() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -6,27 +6,27 @@
 //! record    = bent(view)
 //! ```
 //!
-//! Each g is a vector of standard normal numbers under a key of its own. The variances s_l² fall by [`FALL`] from level to
-//! level and add up to 1. So each class has up to 31 siblings that share all but its last vector, and these are its hard
-//! neighbours: a tenth as many classes are an easier problem. A view's own |z| makes some views clear and some hopeless,
-//! as pictures are; with one amplitude for all, accuracy would fall from nearly all to nearly nothing within two decades of
-//! classes.
+//! Each g is a vector of standard normal numbers under a separate key. The variances s_l² fall by [`FALL`] from level
+//! to level and add up to 1. So each class has up to 31 siblings that share all but its last vector. These are its hard
+//! neighbours: a tenth as many classes are an easier problem. A view's own |z| makes some views clear and some
+//! hopeless, as pictures are; with one amplitude for all, accuracy would fall from nearly all to nearly nothing within
+//! two decades of classes.
 //!
 //! [`bent`](GaussianMixture::bend) is two additive couplings of the halves of a vector, `high += A σ(B low)` and then
-//! `low += C σ(D high)` (Dinh et al., "NICE", 2014), with keyed matrices and σ(x) = x/√(1 + x²). It can be undone exactly
-//! and keeps volumes, so the best classifier before it, which is the nearest centre, is as good as the best one after it.
-//! A linear map cannot undo it; a net with a hidden layer can.
+//! `low += C σ(D high)` (Dinh et al., "NICE", 2014), with keyed matrices and σ(x) = x/√(1 + x²). It can be undone
+//! exactly and keeps volumes, so the best classifier before it, which is the nearest centre, is as good as the best one
+//! after it. A linear map cannot undo it; a net with a hidden layer can.
 //!
 //! A table of centres was rejected: 10⁸ of them take 25 GB. Only additions, multiplications, divisions and square roots
 //! are used, in an order that does not depend on the width of registers, so all machines make the same bits.
 //!
-//! Cost: (L + 1) · D normal numbers and D² multiplications a record. On one core of a server of 2023, of 64 values: 0.8 µs at
-//! 10⁴ classes and 1.4 at 10⁸ with AVX-512, 1.3 and 2.1 with AVX2, 2.2 and 3.4 without.
+//! Cost: (L + 1) · D normal numbers and D² multiplications a record. On one core of a server of 2023, of 64 values: 0.8
+//! µs at 10⁴ classes and 1.4 at 10⁸ with AVX-512, 1.3 and 2.1 with AVX2, 2.2 and 3.4 without.
 
 use pelton_cpu::{Kernel, Simd};
 use pelton_key::{KeyedRng, Stage, key};
 
-/// Name of the format whose records are these.
+/// Name of the format of these records.
 pub(crate) const NAME: &str = "mixture";
 
 /// Classes of one ancestor at each level.
@@ -47,7 +47,7 @@ const GROUP: usize = 32;
 pub(crate) struct GaussianMixture {
     seed: u64,
     noise: f32,
-    /// What ancestors count to, and the deviation of their vectors.
+    /// The count of the ancestors of each level, and the deviation of their vectors.
     levels: Vec<(u64, f32)>,
     /// Values of half a record.
     half: usize,
@@ -76,7 +76,7 @@ impl Halves {
 }
 
 impl GaussianMixture {
-    /// Of `classes` classes and records of `features` numbers, which are even.
+    /// A mixture of `classes` classes with records of `features` numbers, an even count.
     pub(crate) fn new(seed: u64, classes: u64, features: usize, noise: f32) -> GaussianMixture {
         let mut levels = Vec::new();
         let (mut count, mut rest) = (BRANCHES, 1.0f32);
@@ -143,7 +143,8 @@ impl GaussianMixture {
     }
 }
 
-/// `to += A σ(B from)`. Row i of each matrix holds what value i of its argument adds to every value of its result.
+/// `to += A σ(B from)`. Row i of each matrix holds the contributions of value i of its argument to every value of its
+/// result.
 #[derive(Clone, Debug)]
 struct Coupling {
     inner: Vec<[f32; GROUP]>,
@@ -163,7 +164,7 @@ impl Coupling {
                 );
                 for j in 0..half {
                     let (weight, _) = normal_pair(self::number(stream, j as u64));
-                    // Groups of columns one after another, the rows of each side by side.
+                    // Groups of columns in order; the rows of each group are contiguous.
                     rows[j / GROUP * half + i][j % GROUP] = weight * scale;
                 }
             }
@@ -186,7 +187,7 @@ impl Coupling {
             .zip(self.inner.chunks(half))
         {
             let sums = product(from, rows);
-            // Not `map` of arrays, which is a function of its own without link-time optimisation.
+            // Not `map` of arrays, which is a separate function without link-time optimisation.
             for (value, x) in group.iter_mut().zip(sums) {
                 *value = x / (1.0 + x * x).sqrt();
             }
@@ -241,9 +242,9 @@ fn number(stream: u64, counter: u64) -> u64 {
     KeyedRng::at(stream, counter).next_u64()
 }
 
-/// Two independent standard normal numbers (Box and Muller, 1958), of which the larger in magnitude is at most 5.8.
+/// Two independent standard normal numbers (Box and Muller, 1958), at most 5.8 in magnitude.
 ///
-/// The angle is drawn within π/4 of π/4, where both series are short, and each number's sign apart.
+/// The angle is drawn within π/4 of π/4, where both series are short, and each number's sign separately.
 #[inline(always)]
 fn normal_pair(word: u64) -> (f32, f32) {
     const STEP: f32 = 1.0 / (1 << 24) as f32;
@@ -265,7 +266,7 @@ fn normal_pair(word: u64) -> (f32, f32) {
     )
 }
 
-/// `-ln x` for a normal x in (0, 1]: 2 artanh((m - 1)/(m + 1)) of the mantissa m, which lies in [2/3, 4/3).
+/// `-ln x` for a normal x in (0, 1]: 2 artanh((m - 1)/(m + 1)) of the mantissa m, which is in [2/3, 4/3).
 #[inline(always)]
 fn minus_ln(x: f32) -> f32 {
     const TWO_THIRDS: u32 = 0x3f2a_aaab;
@@ -327,7 +328,7 @@ mod tests {
         );
     }
 
-    /// The loops for wide registers against the same code compiled without; halves are no whole groups.
+    /// The loops for wide registers against the same code compiled without; halves are not multiples of a group.
     #[test]
     fn all_paths_make_the_same_bits() {
         for features in [2, 30, 32, 34, 64, 250] {
@@ -357,7 +358,7 @@ mod tests {
         for i in (1..=1u32 << 24).step_by(997).chain([1 << 24]) {
             let x = i as f32 / (1 << 24) as f32;
             let expected = -f64::from(x).ln();
-            // Some roundings of numbers up to 17, each relative to what is added.
+            // Some roundings of numbers up to 17, each relative to its summand.
             let bound = 4.0 * f64::from(f32::EPSILON) * expected.max(1e-3);
             assert!((f64::from(minus_ln(x)) - expected).abs() <= bound, "{x}");
         }
@@ -398,7 +399,7 @@ mod tests {
         squares.sum::<f64>() / a.len() as f64
     }
 
-    /// Two classes that part at a level are twice the variance of the levels from there on apart.
+    /// The squared distance of two classes that part at a level is twice the variance of the levels from there on.
     #[test]
     fn centres_lie_as_far_apart_as_their_ancestors_say() {
         let numbers = GaussianMixture::new(3, 1_000_000, 64, 1.0);
@@ -412,15 +413,15 @@ mod tests {
                 })
                 .sum();
             let expected = 2.0 * f64::from(FALL).powi(level);
-            // A squared normal number has the relative deviation √2. Pairs share ancestors, which are 32 at the least:
-            // as many are independent.
+            // A squared normal number has the relative deviation √2. Pairs share ancestors; with at least 32 of these,
+            // 32 pairs are independent.
             let bound = 5.0 * (2.0 / (64.0 * 32.0f64)).sqrt() * expected;
             let found = sum / pairs as f64;
             assert!((found - expected).abs() < bound, "{found}, not {expected}");
         }
     }
 
-    /// Undoing the couplings of a view gives its centre and noise of the deviation asked for.
+    /// Undoing the couplings of a view gives its centre and noise of the given deviation.
     #[test]
     fn views_lie_around_their_centres_once_unbent() {
         let numbers = GaussianMixture::new(8, 100_000, 64, 0.5);
@@ -441,14 +442,14 @@ mod tests {
             halves.row(32);
             sum += distance(&halves.whole, &centre(&numbers, class));
         }
-        // The mean of z²χ² / 64 over views, whose variance is 3 · (1 + 2/64) - 1.
+        // The mean over views of z²χ² / 64, which has variance 3 · (1 + 2/64) - 1.
         let (found, expected) = (sum / views as f64, 0.25);
         let bound = 5.0 * (2.1 / views as f64).sqrt() * expected;
         assert!((found - expected).abs() < bound, "{found}, not {expected}");
     }
 
-    /// The noise that `demo:classes` has by default: a nearest centre is right for 89.8 % of the views of 10⁴ classes, which
-    /// another program has found of 6 000 views of three mixtures.
+    /// The noise that `demo:classes` has by default: a nearest centre is right for 89.8 % of the views of 10⁴ classes,
+    /// as another program found on 6 000 views of three mixtures.
     #[test]
     fn the_nearest_centre_is_right_as_often_as_stated() {
         let (classes, views, noise) = (10_000, 300, 1.1);

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! Record i is view `first_view` + i / `classes` of class i mod `classes`, so that any run of consecutive records has
-//! as many classes as possible. Its bytes are those of a dense packed row, made by [`GaussianMixture`] on the thread
-//! that asks for them; everything else reads them like a file. Classes are known by their count, and nothing in
-//! memory grows with it.
+//! as many classes as possible. Its bytes are those of a dense packed row, computed by [`GaussianMixture`] on the
+//! requesting thread; everything else reads them like a file. Classes are known by their count, and nothing in memory
+//! grows with it.
 
 pub(crate) mod gaussian;
 
@@ -50,10 +50,10 @@ pub struct Mixture {
 }
 
 impl Mixture {
-    /// `views` views of each of `classes` classes as records of `features` numbers; `noise` is the deviation of a view's
-    /// noise, where that of the centres is 1.
+    /// `views` views of each of `classes` classes as records of `features` numbers; `noise` is the deviation of a
+    /// view's noise relative to that of the centres.
     ///
-    /// Errors: which of these is impossible, as the end of a sentence.
+    /// Errors: the invalid argument, as the end of a sentence.
     pub fn new(
         classes: u64,
         views: u64,

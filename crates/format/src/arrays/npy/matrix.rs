@@ -1,4 +1,4 @@
-//! `.npy` files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes `.npy` files.
 
 use std::sync::Arc;
 
@@ -176,7 +176,7 @@ struct Lies {
 }
 
 impl Lies {
-    /// The shard with its rows in place.
+    /// The shard, with the offsets and the storage of its rows.
     fn of_rows(self, row_bytes: u64, shard: Shard) -> Shard {
         Shard {
             bytes: shard.records * row_bytes,

@@ -1,8 +1,8 @@
 //! NumPy's `.npy`: an array of numbers, one record a row along its first dimension.
 //!
 //! Matrices of f4, f8, i4 or i8 are features, and one column is the label; in any other array each row is one field.
-//! Numbers are little-endian, format versions 1 to 3. In Fortran order the numbers of a row are read from as many
-//! offsets of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
+//! Numbers are little-endian, format versions 1 to 3. In Fortran order each number of a row is read from a separate
+//! offset of the file. The header is a Python dictionary in text; only its three known keys are read and nothing is
 //! evaluated. Features become f32.
 
 pub(crate) mod matrix;
@@ -28,14 +28,14 @@ pub(crate) const REMEDY: &str = "save an array of little-endian numbers: i1, i2,
 /// The longest header read; NumPy's own are under 200 bytes.
 pub(crate) const MOST_HEADER_BYTES: usize = 64 << 10;
 
-/// What the header of an array says.
+/// The header of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NpyHeader {
-    /// What the numbers are.
+    /// The type of the numbers.
     pub number: DType,
     /// Lengths of the dimensions.
     pub shape: Vec<u64>,
-    /// Where the first row starts.
+    /// Offset of the first row, in bytes.
     pub data_offset: u64,
     /// Fortran order: the first index runs fastest, so a row is not contiguous.
     pub fortran: bool,
@@ -44,12 +44,12 @@ pub struct NpyHeader {
 /// The remedy for an array that cannot be read in its order.
 pub(crate) const REORDER: &str = "save it as np.ascontiguousarray makes it";
 
-/// Most numbers of a row in Fortran order, each of which is at an offset of its own.
+/// Most numbers of a row in Fortran order; each has a separate offset.
 const MOST_PLACES: u64 = 4096;
 
 impl NpyHeader {
-    /// The offsets of the parts of the first row, where the array starts at `from`, and the distance from each to
-    /// that of the next row; or why rows cannot be read.
+    /// For an array that starts at `from`, the offsets and lengths of the parts of the first row; or the reason why
+    /// rows cannot be read.
     pub(crate) fn parts(&self, from: u64) -> Result<Vec<(u64, u64)>, &'static str> {
         let size = self.number.bytes() as u64;
         let row_bytes = self.row_bytes().unwrap_or(0);
@@ -84,7 +84,7 @@ impl NpyHeader {
         row.map(|length| *length as usize).collect()
     }
 
-    /// Bytes of a row; `None` where rows are too long.
+    /// Bytes of a row; `None` if rows are too long.
     pub(crate) fn row_bytes(&self) -> Option<u64> {
         let mut row = self.shape.iter().skip(1);
         let size = self.number.bytes() as u64;
@@ -92,7 +92,7 @@ impl NpyHeader {
         bytes.filter(|bytes| *bytes <= u64::from(u32::MAX) * size)
     }
 
-    /// Rows and columns, where it is a matrix whose numbers can be features.
+    /// Rows and columns, if it is a matrix with a type of numbers that can be features.
     pub(crate) fn matrix(&self) -> Option<(u64, u64)> {
         let of_features = [DType::F32, DType::F64, DType::I32, DType::I64].contains(&self.number);
         match self.shape[..] {
@@ -109,7 +109,7 @@ pub struct NpyRules {
     pub number: DType,
     /// Numbers a row.
     pub columns: usize,
-    /// Column of the label, from 0; `None` where rows have none.
+    /// Column of the label, from 0; `None` if rows have none.
     pub label: Option<usize>,
     /// The type of features.
     pub dtype: FeatureType,
@@ -230,7 +230,7 @@ pub fn npy_array(bytes: &[u8]) -> Result<(NpyHeader, &[u8]), FormatError> {
     }
 }
 
-/// Writes the features of a row to `row` and returns the label, where there is one.
+/// Writes the features of a row to `row` and returns the label, if rows have one.
 pub fn decode_npy_row(
     bytes: &[u8],
     rules: NpyRules,
@@ -239,7 +239,7 @@ pub fn decode_npy_row(
     decode_numbers(bytes, rules, row)
 }
 
-/// The same of features of any type.
+/// The same for features of any type.
 #[inline]
 pub(crate) fn decode_numbers<T: Feature>(
     bytes: &[u8],
@@ -288,7 +288,7 @@ pub(crate) fn decode_numbers<T: Feature>(
     Ok(label)
 }
 
-/// Whether a feature is another whole number than its cell. Beyond 2^53 floating-point numbers are magnitudes, not
+/// Whether a feature differs from the whole number in its cell. Beyond 2^53 floating-point numbers are magnitudes, not
 /// counts.
 #[cold]
 fn rounds<T: Feature>(number: DType, cell: &[u8], value: T) -> bool {
@@ -393,7 +393,7 @@ mod tests {
             .replace("False", "True")
             .replace("(3, 29)", "(5, 2, 3)");
         let fortran = parse_npy_header(&header(1, &fortran)).unwrap();
-        // Places of [0, 0, 0], [0, 0, 1] … of 4 bytes each: 5 numbers apart by the second index, 10 by the third.
+        // Offsets of [0, 0, 0], [0, 0, 1] … with 4 bytes each: 5 numbers apart by the second index, 10 by the third.
         let places = [0, 10, 20, 5, 15, 25].map(|place| (100 + 4 * place, 4));
         assert_eq!(fortran.parts(100).unwrap(), places);
         let wide = NpyHeader {

@@ -17,8 +17,8 @@
 //! when it is read. A checksum over blocks of records would cost less space, but random reads would
 //! have to read whole blocks to check it.
 //!
-//! Varints are LEB128 of the gap to the index before, less 1; they save space where features are
-//! dense or few and cost decoding time.
+//! Varints are LEB128 of the gap to the index before, less 1; they save space if features are dense or few, and cost
+//! decoding time.
 
 pub(crate) mod reader;
 pub(crate) mod rows;
@@ -53,7 +53,7 @@ pub enum IndexCoding {
     VarintDelta,
 }
 
-/// What rows a packed file holds.
+/// The kind of rows in a packed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackedShape {
     /// Dense or sparse rows.
@@ -77,7 +77,7 @@ pub(crate) struct Header {
     pub(crate) longest: u64,
 }
 
-/// A packed file whose parts do not fit together.
+/// The error for a packed file with inconsistent parts.
 #[cold]
 pub(crate) fn damaged(offset: u64, what: &str) -> FormatError {
     FormatError::malformed(
@@ -261,7 +261,7 @@ fn all_finite(values: &[f32]) -> bool {
 
 const NOT_FINITE: Fault = Fault::of("a value is not finite; the file is damaged: pack it again");
 
-/// Writes the values of a dense record to `row`, whose length is the number of features, and returns the class.
+/// Writes the values of a dense record to `row`, one a feature, and returns the class.
 #[inline]
 pub fn decode_packed_dense(record: &[u8], row: &mut [f32]) -> Result<u32, Fault> {
     let body = checked(record, DENSE_HEAD_BYTES)?;

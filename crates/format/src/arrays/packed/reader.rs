@@ -15,7 +15,7 @@ use crate::record::rows::Layout;
 #[derive(Debug)]
 pub(crate) struct PackedTables {
     pub(crate) header: Header,
-    /// Starts of the records, where they differ in length.
+    /// Starts of the records, if they differ in length.
     pub(crate) offsets: Option<EliasFano>,
     pub(crate) labels: Vec<f64>,
 }

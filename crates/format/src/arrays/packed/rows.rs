@@ -1,4 +1,4 @@
-//! Packed files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes packed files.
 
 use crate::arrays::packed::{
     HEADER_BYTES, IndexCoding, MAGIC, decode_packed_dense, decode_packed_sparse, reader,

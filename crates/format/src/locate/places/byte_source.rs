@@ -9,7 +9,7 @@ pub(crate) trait ByteSource {
     /// Number of bytes.
     fn size(&self) -> u64;
 
-    /// The `length` bytes at `offset`, all of which exist.
+    /// The `length` bytes at `offset`; all must exist.
     fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]>;
 }
 
@@ -25,8 +25,8 @@ impl ByteSource for &[u8] {
     }
 }
 
-/// A file, read through a window that moves with the walk: where members are short, the whole file is read in large
-/// blocks, and where they are long, little more than their headers.
+/// A file, read through a window that moves with the walk. If members are short, the whole file is read in large
+/// blocks; if they are long, little more than their headers.
 pub(crate) struct FileWindow {
     file: Input,
     size: u64,
@@ -36,7 +36,7 @@ pub(crate) struct FileWindow {
 
 /// Bytes of a read-ahead, half of a small second-level cache.
 pub(crate) const STRETCH: u64 = 256 << 10;
-/// Bytes of a read where the next header was far away: the header, and the small members that often follow.
+/// Bytes of a read if the next header was far away: the header, and the small members that often follow.
 const GLANCE: u64 = 4 << 10;
 /// A jump over this many bytes costs more than a system call does.
 const FAR: u64 = 32 << 10;

@@ -1,10 +1,10 @@
-//! Which bytes of a chunk of a table lie within quoted cells.
+//! Determines which bytes of a chunk of a table are within quoted cells.
 //!
-//! What a quote means depends on all bytes before it, yet a chunk is scanned by itself. So a margin before the chunk is
-//! read twice, once as if it began outside of quotes and once as if it began within: from the first byte that both
-//! readings have outside they agree, and most margins have one, because a quote after text closes a cell or means
-//! nothing. Where they never agree, the first reading is assumed; it is right if the chunk before ends as this one
-//! begins, since readings that never agreed differ there.
+//! The meaning of a quote depends on all bytes before it, yet a chunk is scanned by itself. So a margin before the
+//! chunk is read twice, once as if it began outside of quotes and once as if it began within: from the first byte that
+//! both readings have outside they agree, and most margins have one, because a quote after text closes a cell or means
+//! nothing. If they never agree, the first reading is assumed; it is right if the chunk before ends as this one begins,
+//! since readings that never agreed differ there.
 //!
 //! Rejected: readings of whole chunks from either state, to be chosen from when they are merged, as in Ge et al.
 //! (Speculative Distributed CSV Data Parsing, SIGMOD 2019): twice the work, for the rare margin that is one cell.
@@ -16,7 +16,7 @@ use crate::record::cells::quoted::{closing_quote, opening_quote};
 /// The quoted cells of a chunk and its margins.
 #[derive(Debug, Default)]
 pub(crate) struct ChunkQuotes {
-    /// From the opening quote to after the closing one, or `usize::MAX` where that is beyond the margin; ascending.
+    /// From the opening quote to after the closing one, or `usize::MAX` if that is beyond the margin; ascending.
     pub(crate) cells: Vec<Range<usize>>,
     /// From here on the readings agree.
     pub(crate) known_from: usize,
@@ -25,8 +25,8 @@ pub(crate) struct ChunkQuotes {
 }
 
 impl ChunkQuotes {
-    /// For the bytes `chunk` of a window, which starts with a record where `from_start`. `None` where a margin holds
-    /// hardly anything but quotes.
+    /// For the bytes `chunk` of a window, which starts with a record if `from_start`. `None` if a margin holds hardly
+    /// anything but quotes.
     pub(crate) fn of(
         window: &[u8],
         chunk: Range<usize>,
@@ -49,7 +49,7 @@ impl ChunkQuotes {
         let (first, agreed) = if from_start {
             (0, 0)
         } else {
-            // What quotes mean before anything else is unknown.
+            // The meaning of quotes before any text is unknown.
             let is_text = |byte: &u8| *byte != b'"' && !byte.is_ascii_whitespace();
             let first = window[..chunk.start].iter().position(is_text)?;
             let closing = closing_quote(window, first);
@@ -76,7 +76,7 @@ impl ChunkQuotes {
         (at < cell.end).then_some(*cell)
     }
 
-    /// Removes the newlines, counted from `base`, that lie within quotes.
+    /// Removes the newlines, counted from `base`, that are within quotes.
     pub(crate) fn remove_quoted(&self, newlines: &mut Vec<u32>, base: usize) {
         let mut cells = self.cells.iter().peekable();
         newlines.retain(|newline| {
@@ -87,7 +87,7 @@ impl ChunkQuotes {
     }
 }
 
-/// The first byte that is outside of quotes in two readings, of which one is within quotes until `closed`.
+/// The first byte that is outside of quotes in both readings; one of them is within quotes until `closed`.
 fn agreement(readings: [Quoted<'_>; 2], closed: usize) -> usize {
     let mut readings = readings.map(Iterator::peekable);
     let mut at = closed;
@@ -155,7 +155,7 @@ mod tests {
             let quotes_at = |at: usize| text[at..].iter().take_while(|byte| **byte == b'"').count();
             let begins = start > 0 && whole.cell_around(start + quotes_at(start)).is_some();
             if part.begins_in_quotes != begins {
-                // Nothing before the chunk told, so nothing in it is used.
+                // The bytes before the chunk left it open, so nothing in it is used.
                 prop_assert!(from > 0);
                 return Ok(());
             }

@@ -13,8 +13,8 @@ use pelton_storage::on_threads;
 /// time.
 pub(crate) const CHUNK: u64 = 256 << 10;
 
-/// Scans chunks `0..chunks` with up to `threads` threads, each with a worker of its own. `scan` may reuse an old
-/// result. `merge` gets the results in order and returns whether to continue.
+/// Scans chunks `0..chunks` with up to `threads` threads, each with its own worker. `scan` may reuse an old result.
+/// `merge` gets the results in order and returns whether to continue.
 pub(crate) fn scan_in_order<W, T: Default + Send, E: Send>(
     chunks: u64,
     threads: usize,

@@ -1,8 +1,8 @@
 //! `.gz` and `.zst` text: decompressed once into a cache folder and read from there.
 //!
 //! Records of a compressed stream cannot be read in random order, so a copy is written; its name contains a hash of
-//! path, size and time of the original, so that another original never matches it, and a checksum of the copy. Building an index into the
-//! compressed stream was rejected: every random read would decompress many bytes.
+//! path, size and time of the original, so that another original never matches it, and a checksum of the copy. Building
+//! an index into the compressed stream was rejected: every random read would decompress many bytes.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -96,8 +96,8 @@ pub(crate) fn not_decompressed(error: &io::Error) -> FormatError {
     ))
 }
 
-/// The decompressed copy of `path`, whose bytes `open` gives, written now unless it exists, and whether it was
-/// written now.
+/// The decompressed copy of `path`, written now unless it exists, and whether it was written now; `open` gives the
+/// bytes of `path`.
 pub(crate) fn decompressed(
     open: impl FnOnce() -> Result<Input, FormatError>,
     path: &Path,

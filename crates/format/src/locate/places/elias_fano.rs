@@ -1,11 +1,10 @@
 //! A strictly ascending list of 64-bit numbers in about 2 + log2(mean gap) bits each.
 //!
-//! Each number is split: its low `low_bits` are packed side by side, its high part is written in
-//! unary in a bit string with one 1 a number (Elias 1974, Fano 1971; the choice of
-//! `low_bits` = floor(log2(universe / count)) as in Vigna, "Quasi-succinct indices", WSDM 2013).
-//! Finding number `i` means finding the i-th 1: every [`SUPER`]-th position is stored whole and every
-//! [`SUB`]-th as 16 bits from there, 0.56 bits a number, and the rest is a scan of one or two words;
-//! where a block of [`SUPER`] ones spans 65536 bits or more, all their positions are stored (Okanohara and
+//! Each number is split: its low `low_bits` are packed side by side, its high part is written in unary in a bit string
+//! with one 1 a number (Elias 1974, Fano 1971; the choice of `low_bits` = floor(log2(universe / count)) as in Vigna,
+//! "Quasi-succinct indices", WSDM 2013). Finding number `i` means finding the i-th 1: every [`SUPER`]-th position is
+//! stored whole and every [`SUB`]-th as 16 bits from there, 0.56 bits a number, and the rest is a scan of one or two
+//! words; if a block of [`SUPER`] ones spans 65536 bits or more, all their positions are stored (Okanohara and
 //! Sadakane, ALENEX 2007). A plain `Vec<u64>` is 8 bytes a number and was rejected for that.
 //!
 //! Cost: at a mean gap of 64 KiB 18.6 bits a number; `get` two cache misses; sequential walks a
@@ -15,7 +14,7 @@
 const SUPER: u64 = 1024;
 /// Ones between positions stored relative to the whole one before.
 const SUB: u64 = 32;
-/// Marks a block whose positions are all stored.
+/// Marks a block with all its positions stored.
 const SPARSE: u64 = 1 << 63;
 
 /// The list.
@@ -25,7 +24,7 @@ pub struct EliasFano {
     low_bits: u32,
     low: Vec<u64>,
     high: Vec<u64>,
-    /// Position of the first one of each block, or [`SPARSE`] and where its ones start in `sparse`.
+    /// Position of the first one of each block, or [`SPARSE`] and the index of its ones in `sparse`.
     supers: Vec<u64>,
     subs: Vec<u16>,
     sparse: Vec<u64>,
@@ -61,13 +60,13 @@ impl EliasFano {
         (8 * words + 2 * self.subs.len()) as u64
     }
 
-    /// Number `i`; panics unless `i` is below [`EliasFano::len`].
+    /// The `i`-th number; panics unless `i` is below [`EliasFano::len`].
     #[inline]
     pub fn get(&self, i: u64) -> u64 {
         self.walk(i).current().expect("i is below the length")
     }
 
-    /// A walk over the numbers from number `i` on.
+    /// A walk over the numbers from the `i`-th on.
     #[inline]
     pub fn walk(&self, i: u64) -> Walk<'_> {
         if i >= self.len {
@@ -198,7 +197,7 @@ impl EliasFano {
         self.high = high;
     }
 
-    /// Notes a block by the positions of every [`SUB`]-th of its ones and where the next one starts.
+    /// Notes a block by the positions of every [`SUB`]-th of its ones and the start of the next one.
     fn close_block(&mut self, high: &[u64], marks: &[u64], end: u64) {
         let first = marks[0];
         let spans_far = end - first > u64::from(u16::MAX);
@@ -255,7 +254,7 @@ impl Walk<'_> {
         self.index
     }
 
-    /// The number the walk stands at, `None` past the end.
+    /// The current number of the walk, `None` past the end.
     #[inline]
     pub fn current(&mut self) -> Option<u64> {
         if self.index >= self.list.len {

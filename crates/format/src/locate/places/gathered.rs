@@ -1,5 +1,4 @@
-//! Rows whose numbers are at different offsets of a file, read as if each record were contiguous, at the cost of a
-//! copy.
+//! Reads rows of numbers at different offsets of a file as if each record were contiguous, at the cost of a copy.
 
 use std::ops::Range;
 
@@ -46,8 +45,7 @@ impl<S: Storage> Storage for Gathered<S> {
     fn read_batch(&self, reads: &mut [RangeRead<'_>]) -> Result<(), StorageError> {
         let units = self.storage.granularity();
         let size = self.records * self.record_bytes;
-        // The bytes that each range needs of each array: where they begin in the array and in the buffer, and the
-        // buffer.
+        // The bytes that each range needs of each array: their offsets in the array and in the buffer, and the buffer.
         let mut buffers = Vec::with_capacity(reads.len() * self.parts.len());
         for read in reads.iter_mut() {
             let left = size.saturating_sub(read.offset);
@@ -119,7 +117,7 @@ impl<S: Storage> Storage for Gathered<S> {
 }
 
 impl<S> Gathered<S> {
-    /// The bytes of an array that a range needs, where the array's rows lie at `part` of each record.
+    /// The bytes of an array that a range needs; the array's rows are at `part` of each record.
     fn needed(&self, part: Range<u64>, range: Range<u64>) -> Range<u64> {
         let row_bytes = part.end - part.start;
         let of_array = |offset: u64| {

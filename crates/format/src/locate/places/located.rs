@@ -1,4 +1,4 @@
-//! What a scan finds out about a file of records of different lengths; its sidecar stores all of it.
+//! The result of scanning a file with records of different lengths; its sidecar stores all of it.
 
 use crate::locate::places::elias_fano::EliasFano;
 use crate::record::labels::codes::Codes;
@@ -12,11 +12,11 @@ pub(crate) struct Located {
     pub(crate) end: u64,
     /// Distinct labels; for text in order of first appearance.
     pub(crate) labels: Vec<f64>,
-    /// Their names in ascending order, where labels have names and are 0, 1, 2 ….
+    /// Their names in ascending order, if labels have names and are 0, 1, 2 ….
     pub(crate) names: Vec<String>,
-    /// The label of each record, where the records do not state it.
+    /// The label of each record, if the records do not state it.
     pub(crate) codes: Codes,
-    /// Largest feature index as written, plus 1; 0 where there are no indices.
+    /// Largest feature index as written, plus 1; 0 without indices.
     pub(crate) index_end: u64,
     /// Entries of all records; for rows of bytes their bytes.
     pub(crate) nonzeros: u64,

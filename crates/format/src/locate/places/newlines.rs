@@ -1,15 +1,14 @@
 //! Finds the newlines of a chunk and counts its colons: the inner loop of the scan.
 //!
-//! Unsafe because AVX2 is asked for at run time and positions are written past the vector's end
-//! within its reserve: 64 bytes take 6 cycles against 60 for the plain version next to it, and the
-//! scan must keep up with memory.
+//! Unsafe because AVX2 is detected at run time and positions are written past the vector's end within its reserved
+//! capacity: 64 bytes take 6 cycles against 60 for the plain version next to it, and the scan must keep up with memory.
 
 #[cfg(target_arch = "x86_64")]
 use std::io::{self, Read};
 
 use pelton_cpu::Simd;
 
-/// What a chunk contains besides its newlines.
+/// Counts of other bytes in a chunk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) colons: u64,
@@ -50,7 +49,7 @@ mod avx2 {
 
     use super::Tally;
 
-    /// Panics where the processor lacks AVX2 or POPCNT.
+    /// Panics if the processor lacks AVX2 or POPCNT.
     pub(super) fn find_newlines(blocks: &[[u8; 64]], newlines: &mut Vec<u32>) -> Tally {
         assert!(Simd::Avx2.is_available());
         // SAFETY: the processor has both, as just checked.
@@ -70,7 +69,7 @@ mod avx2 {
             let mut counts = zero;
             newlines.reserve(64 * group.len());
             for (i, block) in group.iter().enumerate() {
-                // SAFETY: both loads lie within the 64 bytes of `block` and need no alignment.
+                // SAFETY: both loads are within the 64 bytes of `block` and need no alignment.
                 let (low, high) = unsafe {
                     let at = block.as_ptr();
                     (
@@ -87,7 +86,7 @@ mod avx2 {
                 hashes = _mm256_or_si256(hashes, _mm256_cmpeq_epi8(high, hash));
                 if mask != 0 {
                     let base = ((number * 100 + i) * 64) as u32;
-                    // SAFETY: every block of the group has 64 places in the reserve.
+                    // SAFETY: every block of the group has 64 elements of the reserve.
                     unsafe { push_positions(mask, base, newlines) };
                 }
             }
@@ -113,8 +112,8 @@ mod avx2 {
     unsafe fn push_positions(mut mask: u64, base: u32, newlines: &mut Vec<u32>) {
         let count = mask.count_ones() as usize;
         let length = newlines.len();
-        // SAFETY: at most max(2, count) ≤ 64 places past the length are written, which the caller
-        // has reserved, and the first `count` of them are initialised.
+        // SAFETY: at most max(2, count) ≤ 64 elements past the length are written, all reserved by the caller, and the
+        // first `count` of them are initialised.
         unsafe {
             let out = newlines.as_mut_ptr().add(length);
             out.write(base.wrapping_add(mask.trailing_zeros()));

@@ -25,7 +25,7 @@ const BEHIND: u64 = 256;
 const BEHIND_QUOTES: u64 = 32 << 10;
 /// Bytes after a chunk that are read with it.
 const AHEAD: u64 = 256;
-/// The same where the label is not at an end of the line.
+/// The same if the label is not at an end of the line.
 const AHEAD_OF_COLUMN: u64 = 64 << 10;
 
 /// The structure of lines.
@@ -33,9 +33,9 @@ const AHEAD_OF_COLUMN: u64 = 64 << 10;
 pub(crate) enum LineShape {
     /// LIBSVM text.
     Libsvm,
-    /// LIBSVM text whose labels are targets, which a scan passes over.
+    /// LIBSVM text with targets as labels; a scan skips them.
     LibsvmTargets,
-    /// Cells between delimiters with the label, where there is one, in a column (from 0) of several.
+    /// Cells between delimiters; `label` is the column of the label (from 0), if there is one.
     Delimited {
         delimiter: u8,
         decimal_comma: bool,
@@ -55,7 +55,7 @@ impl LineShape {
         }
     }
 
-    /// The text of a label's cell; `None` where decoding it is an error.
+    /// The text of a label's cell; `None` if decoding it is an error.
     #[inline]
     pub(crate) fn label_text(self, cell: &[u8]) -> Option<Cow<'_, [u8]>> {
         match self {
@@ -265,9 +265,9 @@ impl<'a> Worker<'a> {
     }
 }
 
-/// The lines of text that start within `inside` of a window, except that the one at its very start counts
-/// only where `from_start`; and the bytes of text there. A line that starts at the chunk's end belongs
-/// to the next chunk, where there is one: starts are counted after newlines, so it is counted here.
+/// The lines of text that start within `inside` of a window, except that the one at its very start counts only if
+/// `from_start`; and the bytes of text there. A line that starts at the chunk's end belongs to the next chunk, if there
+/// is one: starts are counted after newlines, so it is counted here.
 fn lines_of_text(
     window: &[u8],
     inside: std::ops::Range<usize>,
@@ -306,12 +306,12 @@ fn lines_of_text(
 struct ChunkLines<'a> {
     shape: LineShape,
     window: &'a [u8],
-    /// The window starts where the scan does.
+    /// The window starts at the start of the scan.
     reaches_back: bool,
-    /// The window ends where the file does.
+    /// The window ends at the end of the file.
     reaches_end: bool,
     quotes: &'a ChunkQuotes,
-    /// Where the chunk starts in the window.
+    /// Start of the chunk in the window.
     inside: usize,
     known: Known<'a>,
     known_ends: Known<'a>,
@@ -537,7 +537,7 @@ fn bytes_before_blank(word: u64) -> u32 {
 /// The end of a line, scanned backwards.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Backward {
-    /// The digits before the last colon, the first of which is at `from`.
+    /// The digits before the last colon; they start at `from`.
     Index { index: u64, from: usize },
     /// The line has no index.
     LineStart,

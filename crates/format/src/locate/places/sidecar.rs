@@ -1,9 +1,9 @@
 //! The sidecar file stores the result of the scan of a text or tar file, so that it is scanned once.
 //!
-//! It is next to the data as `NAME.pelton-index`, or in the cache folder where the data's folder cannot be written.
-//! It states size, times and sampled checksum of the data and how it was read; unless all of them fit, and its own
-//! checksum and every field are valid, it is ignored. All numbers are 64-bit little-endian, the last four bytes are
-//! the CRC32C of the rest.
+//! It is next to the data as `NAME.pelton-index`, or in the cache folder if the data's folder cannot be written. It
+//! states size, times and sampled checksum of the data and how it was read; unless all of them fit, and its own
+//! checksum and every field are valid, it is ignored. All numbers are 64-bit little-endian, the last four bytes are the
+//! CRC32C of the rest.
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
@@ -26,12 +26,13 @@ pub(crate) const MAGIC: &[u8; 8] = b"pltnidx\x06";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordShape {
     Lines(LineShape),
-    /// Records of a format whose classes the scan finds; `label` identifies the key.
+    /// Records of a format with classes that the scan collects; `label` identifies the key.
     Classed {
         format: u64,
         label: u64,
     },
-    /// Records that are derived from the file's bytes and may be longer; `hash` identifies from what and how.
+    /// Records that are derived from the file's bytes and may be longer; `hash` identifies the input and the
+    /// derivation.
     #[cfg_attr(
         not(feature = "columns"),
         expect(dead_code, reason = "made by columns alone")
@@ -46,11 +47,11 @@ pub(crate) enum RecordShape {
 /// Most counts and words of text: one a field, some for notes, or the schema of some thousands of keys.
 const MOST_TALLIES: u64 = 1 << 18;
 
-/// What a sidecar must match.
+/// The key that a sidecar must match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SidecarKey {
     pub(crate) shape: RecordShape,
-    /// The offset where the scan began.
+    /// The start offset of the scan.
     pub(crate) from: u64,
     pub(crate) stamp: Stamp,
     pub(crate) sample: u64,
@@ -69,7 +70,7 @@ impl SidecarKey {
             }) => {
                 let delimiter = u64::from(delimiter) | u64::from(decimal_comma) << 8;
                 let label = label.map_or(u64::MAX, |label| label as u64);
-                // 2 were lines whose quotes hid no newlines, 4 those whose text was UTF-8.
+                // 2 meant lines without newlines in quotes, 4 lines of UTF-8 text.
                 (20, delimiter, label, columns as u64)
             }
             RecordShape::Lines(LineShape::Text) => (3, 0, 0, 0),
@@ -146,8 +147,8 @@ fn name_words(name: &str) -> u64 {
     1 + name.len().div_ceil(8) as u64
 }
 
-/// The names of `labels` labels from words; none where there are no words. `None` where they do not ascend, are not
-/// text, or the words do not end with the last.
+/// The names of `labels` labels from words; empty if there are no words. `None` if they do not ascend, are not text, or
+/// the words do not end with the last.
 fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
     if words.is_empty() {
         return Some(Vec::new());
@@ -172,7 +173,7 @@ fn read_names(mut words: &[u64], labels: &[f64]) -> Option<Vec<String>> {
     words.is_empty().then_some(names)
 }
 
-/// The contents of a sidecar, where it is whole and matches the key.
+/// The contents of a sidecar, if it is complete and matches the key.
 pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
     let body = without_checksum(bytes)?.strip_prefix(MAGIC)?;
     let (words, rest) = body.as_chunks::<8>();
@@ -238,7 +239,7 @@ pub(crate) fn decode(bytes: &[u8], key: &SidecarKey) -> Option<Located> {
         }
         last = Some(start);
     }
-    // Only records whose shape determines their end may end after the file.
+    // Lines and tokens end at the end of the file; records of other shapes may not.
     let is_text = match key.shape {
         RecordShape::Lines(_) | RecordShape::Tokens(_) => true,
         RecordShape::Classed { .. } | RecordShape::Made { .. } => false,

@@ -1,9 +1,9 @@
-//! The state of a file, by which a change is detected.
+//! The state of a file, for detecting changes.
 
 use std::os::unix::fs::MetadataExt;
 use std::time::SystemTime;
 
-/// Size and times of last change, which tell whether a file is still the same.
+/// Size and times of last change, for detecting changes of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stamp {
     pub(crate) size: u64,

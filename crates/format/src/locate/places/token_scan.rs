@@ -1,10 +1,10 @@
-//! One parallel pass over a text that cuts it every so many tokens.
+//! One parallel pass over a text that cuts it into records of a given number of tokens.
 //!
 //! A token is a word or a newline, which stands for the end of a sentence; so `a cat\n` has three, and a last line
-//! without its newline has no end. Threads take chunks in the order of the file and turn each into one bit a byte,
-//! set where a token begins; that needs only the byte before the chunk. The number of tokens before a chunk is known
-//! when all earlier chunks are counted, so the cuts are determined as chunks are merged: by counting bits, 64 bytes
-//! of text at a time.
+//! without its newline has no end. Threads take chunks in the order of the file and turn each into one bit a byte, set
+//! where a token begins; that needs only the byte before the chunk. The count of tokens before a chunk is known once
+//! all earlier chunks are counted, so merging the chunks determines the cuts: by counting bits, 64 bytes of text at a
+//! time.
 //!
 //! Rejected: a first pass that counts and a second one that cuts, which reads the file twice.
 //!
@@ -60,7 +60,7 @@ pub(crate) fn scan_tokens(
     Ok(cuts.unwrap_or_else(|| Cuts::new(length, 1)).finish(size))
 }
 
-/// One bit for each byte of a range of a file, set where a token begins; the text begins at `from`.
+/// One bit for each byte of a range of a file, set if a token begins there; the text begins at `from`.
 fn token_starts(
     file: &Input,
     from: u64,

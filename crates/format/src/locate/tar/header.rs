@@ -5,9 +5,9 @@
 //! 156 type 1 | 157 link name 100 | 257 magic 6, version 2 | 265 … | 345 prefix 155
 //! ```
 //!
-//! Numbers are octal text, or big-endian binary where the first bit is set (GNU). Long names are headers of their own
-//! before the one they belong to: GNU `L`, or pax `x` with records `LENGTH KEY=VALUE\n`. The `tar` crate was
-//! rejected: offsets and ranges are needed, over files and bytes in memory, without an object a member.
+//! Numbers are octal text, or big-endian binary if the first bit is set (GNU). Long names are in separate headers
+//! before the one they belong to: GNU `L`, or pax `x` with records `LENGTH KEY=VALUE\n`. The `tar` crate was rejected:
+//! we need offsets and ranges, over files and bytes in memory, without an object a member.
 
 use std::ops::Range;
 

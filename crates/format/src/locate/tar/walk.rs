@@ -17,7 +17,7 @@ const MOST_EXTENSIONS: usize = 8;
 /// One entry, by offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
-    /// First byte; that of its long-name header where it has one.
+    /// Offset of the first byte, including its long-name header if it has one.
     pub(crate) start: u64,
     /// Offset of the data.
     pub(crate) data: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Entry {
     pub(crate) kind: u8,
     /// Range of the name.
     pub(crate) name: Range<u64>,
-    /// Range of the part before the name and a slash; empty where there is none.
+    /// Range of the part before the name and a slash; empty if there is none.
     pub(crate) prefix: Range<u64>,
     pub(crate) sparse: bool,
 }
@@ -53,12 +53,12 @@ pub(crate) enum Step {
 /// Why a walk cannot continue.
 #[derive(Debug)]
 pub(crate) enum Broken {
-    /// The bytes end within the entry that starts at `start`; `needed` is where it would end.
+    /// The bytes end within the entry that starts at `start`; `needed` is the end of that entry.
     Truncated {
         start: u64,
         needed: u64,
     },
-    /// What is wrong, and where.
+    /// A fault, and its offset.
     Damaged {
         at: u64,
         what: &'static str,

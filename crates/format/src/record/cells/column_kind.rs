@@ -1,4 +1,4 @@
-//! What a user says that a column holds.
+//! The kinds that users give to columns.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use pelton_batch::MOST_HASH_BITS;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// What a column holds.
+/// The kind of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnKind {
     /// Numbers.
@@ -24,7 +24,7 @@ pub enum ColumnKind {
     },
     /// Numbers, as sign(x) ln(1 + |x|).
     Log1p,
-    /// Numbers, with a feature for each of so many intervals of about as many cells.
+    /// Numbers, with a feature for each of this many intervals with about equally many cells.
     Bins(u32),
     /// Dates.
     Date,
@@ -133,18 +133,18 @@ impl FromStr for ColumnKind {
     }
 }
 
-/// A column and what it holds, as in `--column NAME=KIND`.
+/// A column and its kind, as in `--column NAME=KIND`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedKind {
-    /// Its name, or its position from 1 where columns have no names; with `*` at the end all whose names begin so.
+    /// Its name, or its position from 1 if columns have no names; with `*` at the end, all columns with this prefix.
     /// Several, separated by `:`, for a cross.
     pub column: String,
-    /// What it holds.
+    /// Its kind.
     pub kind: ColumnKind,
 }
 
 impl NamedKind {
-    /// Whether it is said of the column of this name.
+    /// Whether it applies to the column of this name.
     pub(crate) fn is_of(&self, name: &str) -> bool {
         match self.column.strip_suffix('*') {
             _ if self.column == name => true,

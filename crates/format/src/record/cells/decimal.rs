@@ -1,7 +1,7 @@
 //! Numbers with decimal commas, as in `1,5`.
 //!
-//! `1.234,5` has thousands. A number with a point alone is refused among them: `1.234` is a thousand times another
-//! number where points separate thousands.
+//! `1.234,5` has thousands. A number with a point alone is refused among them: `1.234` is a thousand times as large if
+//! points separate thousands.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,11 +15,11 @@ use crate::record::error::{Fault, excerpt};
 use crate::record::numbers::parse::parse_f64;
 use crate::record::numbers::written_number::WrittenNumber;
 
-/// What separates the fraction of numbers in CSV and TSV.
+/// The decimal mark of numbers in CSV and TSV.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Decimal {
-    /// A comma where semicolons separate cells and numbers have commas, otherwise a point.
+    /// A comma if semicolons separate cells and numbers have commas, otherwise a point.
     #[default]
     Auto,
     /// A point.
@@ -53,7 +53,7 @@ impl FromStr for Decimal {
     }
 }
 
-/// The bare text of a cell in UTF-8; a number with a decimal comma gets a point where these are `decimal_comma`.
+/// The bare text of a cell in UTF-8; if `decimal_comma`, numbers get a point for their comma.
 ///
 /// Errors: a number with a point among those with commas, in column `column` (from 0).
 #[inline]

@@ -1,15 +1,16 @@
 //! Text that is not UTF-8.
 //!
-//! A cell that is not UTF-8 is read as Windows-1252, which Excel writes and of which Latin-1 is a part. Each cell
-//! decides for itself, so that one record is read without the rest of the file. UTF-16 is refused: its newlines and
-//! delimiters are not single bytes.
+//! A cell that is not UTF-8 is read as Windows-1252, a superset of Latin-1 that Excel writes. Each cell decides for
+//! itself, so that one record is read without the rest of the file. UTF-16 is refused: its newlines and delimiters are
+//! not single bytes.
 
 use std::borrow::Cow;
 use std::str;
 
 use crate::record::error::FormatError;
 
-/// What the bytes 80 to 9F are; those that Windows-1252 leaves out are control characters, as in the WHATWG standard.
+/// The characters of the bytes 80 to 9F; those that Windows-1252 leaves out are control characters, as in the WHATWG
+/// standard.
 const FROM_80: [char; 32] = [
     '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}',
     '\u{90}', '‘', '’', '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',

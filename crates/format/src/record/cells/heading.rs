@@ -1,8 +1,7 @@
-//! The first line of a CSV or TSV file: whether it names the columns, which of them is the label, and whether cells are
-//! separated as the format says.
+//! The first line of a CSV or TSV file: whether it names the columns, the label's column, and the delimiter.
 //!
-//! Lines are compared with the next hundred at most, of those that the first 64 KiB of the file hold. An ambiguous
-//! first line is refused: a header read as a record, or the reverse, would train a model on nonsense.
+//! Lines are compared with the next hundred at most, within the first 64 KiB of the file. An ambiguous first line is
+//! refused: a header read as a record, or the reverse, would train a model on nonsense.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,8 +23,7 @@ use crate::record::numbers::written_number::WrittenNumber;
 /// Most lines that the first one is compared with.
 const MOST_LINES: usize = 100;
 
-/// The complete, non-blank records at the start of a file, without their ends. What separates their cells may be
-/// unknown yet.
+/// The complete, non-blank records at the start of a file, without their ends. Their delimiter may still be unknown.
 pub(crate) fn first_lines(
     head: &[u8],
     is_whole_file: bool,
@@ -69,7 +67,7 @@ fn whole(cell: &[u8]) -> Option<i64> {
     std::str::from_utf8(cell).ok()?.parse().ok()
 }
 
-/// What separates cells, and how a message calls it.
+/// Delimiters, and their names in messages.
 const DELIMITERS: [(u8, &str); 5] = [
     (b'\t', "tabs"),
     (b';', "semicolons"),
@@ -78,10 +76,10 @@ const DELIMITERS: [(u8, &str); 5] = [
     (b' ', "blanks"),
 ];
 
-/// The delimiter of `lines`, which is another than `usual` where that separates nothing, how a message calls it, and
-/// whether numbers have decimal commas.
+/// The delimiter of `lines`, its name for messages, and whether numbers have decimal commas. It is not `usual` if that
+/// separates nothing; the name is empty if it is `usual`.
 ///
-/// Errors: cells separated by blanks, or numbers whose commas may be decimal ones or separate thousands.
+/// Errors: cells separated by blanks, or numbers with commas that may be decimal or separate thousands.
 pub(crate) fn delimiter_of(
     lines: &[&[u8]],
     usual: u8,
@@ -122,7 +120,7 @@ pub(crate) fn delimiter_of(
     Ok((delimiter, name, decimal_comma))
 }
 
-/// What separates the cells of `lines`, where that seems not to be `delimiter`.
+/// The delimiter of `lines` and its name, if it seems not to be `delimiter`.
 fn other_delimiter(lines: &[&[u8]], delimiter: u8, decimal: Decimal) -> Option<(u8, &'static str)> {
     let (first, rest) = lines.split_first()?;
     let others = DELIMITERS.iter().filter(|(other, _)| *other != delimiter);
@@ -166,7 +164,7 @@ fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Header {
-    /// Decided by its content; an ambiguous line is refused.
+    /// Decide by its content; an ambiguous line is refused.
     #[default]
     Auto,
     /// It does.
@@ -259,7 +257,7 @@ impl Heading {
         features.map(|(_, cell)| cell.as_slice())
     }
 
-    /// Whether some column of features holds a word, and none a number.
+    /// Whether some column of features holds a word, and no column a number.
     fn is_header(&self, label: Option<usize>) -> bool {
         self.features(label).any(is_word)
             && (self.features(label)).all(|cell| is_word(cell) || is_missing_number(cell))
@@ -279,7 +277,7 @@ impl Heading {
 
     /// Why a line with numbers may be names rather than values of a record.
     fn doubt(&self, label: Option<usize>, others: &[Vec<Cow<'_, [u8]>>]) -> Option<&'static str> {
-        /// Columns that hardly any record counts up by chance.
+        /// A record hardly counts up over this many columns by chance.
         const MANY: usize = 5;
         /// Years exceed small values by this factor.
         const BEYOND: f64 = 10.0;
@@ -458,7 +456,7 @@ mod tests {
             "5,1,2\n0.5,0.25,0\n",
             "100,250,0\n90,260,1\n80,300,1\n",
             "2019,1,0\n2020,2,1\n",
-            // Errors in these are reported where records are read.
+            // Errors in these are reported when records are read.
             "1,2,3\n4,5\n",
             "1,2,3\n4,five,6\n",
             "1,x,1\n2,3,-1\n",

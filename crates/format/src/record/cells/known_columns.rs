@@ -14,7 +14,7 @@ use crate::record::error::FormatError;
 pub struct KnownColumns {
     /// Their names.
     pub schema: Arc<Schema>,
-    /// What has these columns, for messages.
+    /// The file or model with these columns, for messages.
     pub of: String,
 }
 
@@ -26,7 +26,7 @@ impl KnownColumns {
         features.all(|feature| names.contains(&*feature.name))
     }
 
-    /// The label that is meant: the known one, where none is asked for by name and `names` has it.
+    /// The label to use: `wanted` if it is a name or key, else the known one if `names` has it, else `wanted`.
     pub(crate) fn label(&self, wanted: &LabelColumn, names: &[String]) -> LabelColumn {
         match (&self.schema.label, wanted) {
             (_, LabelColumn::Name(_) | LabelColumn::Json(_)) => wanted.clone(),
@@ -53,7 +53,7 @@ impl KnownColumns {
     }
 }
 
-/// A file has other columns than `of`.
+/// The error for a file with other columns than `of`.
 pub(crate) fn other_columns(difference: &Difference, of: impl Display) -> FormatError {
     FormatError::new(format!(
         "{difference}, unlike {of}; give it the same columns, in any order"

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use crate::record::error::{FormatError, FormatErrorKind};
 use crate::record::json::JsonKey;
 
-/// Which column of a table is the label, or which key of a sample's member `json`.
+/// The label's column in a table, or its key in a sample's member `json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LabelColumn {
     /// The first.
@@ -33,7 +33,7 @@ impl LabelColumn {
     }
 }
 
-/// No column is the label `wanted`; there are `columns`.
+/// The error if no column is the label `wanted`; there are `columns`.
 #[cold]
 pub(crate) fn no_label_column(wanted: impl Display, columns: impl Display) -> FormatError {
     let what = format!(

@@ -1,6 +1,6 @@
-//! Cells of a record, and the double quotes around them as RFC 4180 and Python's `csv` have them.
+//! Cells of a record, and the double quotes around them, as in RFC 4180 and Python's `csv`.
 //!
-//! A quote opens a quoted cell only where a cell starts, after blanks at most; anywhere else it is text, as in
+//! A quote opens a quoted cell only at the start of a cell, after blanks at most; anywhere else it is text, as in
 //! `5" pipe`. Within a quoted cell delimiters and newlines are text, and `""` is one quote. Text between the closing
 //! quote and the next delimiter belongs to the cell.
 //!
@@ -23,7 +23,8 @@ pub(crate) fn closing_quote(text: &[u8], mut at: usize) -> Option<usize> {
     }
 }
 
-/// The first quote of `range` that opens a cell; the range starts outside of quotes. Text starts where a cell does.
+/// The first quote of `range` that opens a cell; the range starts outside of quotes. `text` starts at the start of a
+/// cell.
 pub(crate) fn opening_quote(
     text: &[u8],
     range: Range<usize>,
@@ -120,7 +121,7 @@ fn unescaped(mut inner: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The cells of the record at the start of some bytes, as they are written.
+/// The cells of the record at the start of some bytes, as written.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells<'b> {
     bytes: &'b [u8],
@@ -218,7 +219,7 @@ mod tests {
         assert_eq!(naive, expected, "{text}");
     }
 
-    /// What Python makes of these: `[row for row in csv.reader(io.StringIO(text, newline="")) if row]`.
+    /// The results of Python for these: `[row for row in csv.reader(io.StringIO(text, newline="")) if row]`.
     #[test]
     fn cells_as_python_reads_them() {
         check("\"a,b\",c\n", &[&["a,b", "c"]]);
@@ -277,7 +278,7 @@ mod tests {
         assert!(error.starts_with("line 8: a quote opens a cell that does not end"));
     }
 
-    /// Reads byte by byte, as Python's `csv` does, except for blanks around cells. `None` where a quote never closes.
+    /// Reads byte by byte, as Python's `csv` does, except for blanks around cells. `None` if a quote never closes.
     fn naive(text: &str) -> Option<Table> {
         #[derive(PartialEq)]
         enum State {

@@ -1,8 +1,8 @@
-//! The words of cells that are no names: missing values, truth values, numbers.
+//! Words with a special meaning in cells: missing values, truth values, numbers.
 
 use crate::record::numbers::parse::parse_f64;
 
-/// Whether a cell of any column means that there is no value: the words that `pandas.read_csv` takes for it.
+/// Whether a cell of any column means a missing value: the words that `pandas.read_csv` reads so.
 pub(crate) fn is_missing(cell: &[u8]) -> bool {
     const WORDS: [&str; 14] = [
         "", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "#NA",
@@ -11,7 +11,7 @@ pub(crate) fn is_missing(cell: &[u8]) -> bool {
     is_word_of(cell) && WORDS.iter().any(|word| cell == word.as_bytes())
 }
 
-/// Whether a cell among numbers or dates means that there is no value; among names it is one.
+/// Whether a cell means a missing value in columns of numbers or dates; among names, `?` or `-` may be a name.
 pub(crate) fn is_missing_number(cell: &[u8]) -> bool {
     const WORDS: [&str; 8] = ["?", "-", ".", "na", "n/a", "nan", "null", "none"];
     let is_one = |word: &&str| cell.eq_ignore_ascii_case(word.as_bytes());
@@ -24,7 +24,7 @@ fn is_word_of(cell: &[u8]) -> bool {
     cell.len() <= LONGEST && !cell.first().is_some_and(u8::is_ascii_digit)
 }
 
-/// Whether a cell is no label. Other words for missing values may name a class.
+/// Whether a cell means a missing label. Other words for missing values may name a class.
 pub(crate) fn is_missing_label(cell: &[u8]) -> bool {
     const WORDS: [&str; 5] = ["", "?", "na", "nan", "null"];
     WORDS

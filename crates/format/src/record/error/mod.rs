@@ -1,8 +1,8 @@
 //! Why data could not be opened, read or written.
 //!
-//! [`FormatError`] is a file, a position in it, and a sentence that ends with the remedy. The sentence is written
-//! where the error arises; formats leave the path to `open`, which adds it. A [`Fault`] says what is wrong with one
-//! record, without naming the file.
+//! [`FormatError`] is a file, a position in it, and a sentence that ends with the remedy. The code that detects the
+//! error writes the sentence; `open` adds the path. A [`Fault`] describes the error of one record, without naming the
+//! file.
 
 #[cfg(test)]
 mod tests;
@@ -18,7 +18,7 @@ use pelton_storage::StorageError;
 
 use crate::record::error::FormatErrorKind as Kind;
 
-/// Why a data set could not be opened, read or written: the file, where in it, what is wrong and what to do about it.
+/// Why a data set could not be opened, read or written: the file, the position in it, the error and the remedy.
 pub struct FormatError(Box<Parts>);
 
 struct Parts {
@@ -37,7 +37,7 @@ pub enum FormatErrorKind {
     Input,
     /// The data holds no records.
     Empty,
-    /// No column, or more than one, is the label that was asked for.
+    /// No column, or more than one, matches the requested label.
     LabelColumn,
     /// The content does not fit the format.
     Malformed,
@@ -47,7 +47,7 @@ pub enum FormatErrorKind {
     Storage(StorageError),
 }
 
-/// Where in a file.
+/// A position in a file.
 enum Position {
     Unknown,
     Byte(u64),
@@ -69,14 +69,14 @@ impl FormatError {
         }))
     }
 
-    /// The bytes from `offset` on are not what the format says.
+    /// The bytes from `offset` on violate the format.
     #[cold]
     pub(crate) fn malformed(offset: u64, what: impl Into<Cow<'static, str>>) -> FormatError {
         let error = FormatError::new(what).of_kind(Kind::Malformed);
         error.at(Position::Byte(offset))
     }
 
-    /// What is wrong with one record.
+    /// The error of one bad record.
     #[cold]
     pub(crate) fn of_record(fault: Fault) -> FormatError {
         FormatError::new(fault.0).of_kind(Kind::Record)
@@ -88,7 +88,7 @@ impl FormatError {
         FormatError::new("holds no records; check that it is the right file").of_kind(Kind::Empty)
     }
 
-    /// The reader was told to stop.
+    /// Reading was interrupted.
     #[cold]
     pub fn interrupted() -> FormatError {
         StorageError::interrupted("").into()
@@ -115,7 +115,7 @@ impl FormatError {
         self
     }
 
-    /// The same error with a remedy, where the content of the file is wrong.
+    /// The same error, with a remedy if the content of the file is malformed.
     pub(crate) fn with_remedy(mut self, remedy: &str) -> FormatError {
         if let Kind::Malformed = self.0.kind {
             self.0.what = format!("{}; {remedy}", self.0.what).into();
@@ -141,7 +141,7 @@ impl FormatError {
         self
     }
 
-    /// The same error of a file whose format `kind` was guessed from its first lines.
+    /// The same error of a file with a format, `kind`, that was guessed from its first lines.
     pub(crate) fn after_guess(mut self, kind: &'static str) -> FormatError {
         let what = &self.0.what;
         self.0.what = format!(
@@ -156,12 +156,12 @@ impl FormatError {
         matches!(self.0.kind, Kind::Empty) && self.0.path.as_deref() == Some(path)
     }
 
-    /// What callers can act on.
+    /// The kind of the error, for callers that treat kinds differently.
     pub fn kind(&self) -> &FormatErrorKind {
         &self.0.kind
     }
 
-    /// The error of the storage, where that is what failed.
+    /// The error of the storage, if that failed.
     pub fn storage(&self) -> Option<&StorageError> {
         match &self.0.kind {
             Kind::Storage(error) => Some(error),
@@ -230,16 +230,16 @@ pub(crate) fn check_interrupt(interrupt: &AtomicBool) -> Result<(), FormatError>
     }
 }
 
-/// What is wrong with one record, in a sentence that ends with the remedy. Columns count from 1.
+/// The error of one record, in a sentence that ends with the remedy. Columns count from 1.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Fault(Cow<'static, str>);
 
 impl Fault {
-    /// No record where one was.
+    /// The record has disappeared since indexing.
     pub(crate) const NO_RECORD: Fault =
         Fault::of("holds no record; the file changed after it was indexed: run again");
-    /// A label outside the record that is missing or no class.
+    /// A label outside the record that is missing or not a class.
     pub(crate) const NO_CLASS: Fault = Fault::of(
         "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`",
     );
@@ -248,7 +248,7 @@ impl Fault {
         Fault(Cow::Borrowed(what))
     }
 
-    /// A record without a label where a target is needed.
+    /// A record without a label, if targets are needed.
     pub(crate) const NO_TARGET: Fault = Fault::of(
         "has no label, and a regression needs a target; name its column with `label`, or give files with labels",
     );
@@ -314,7 +314,7 @@ impl Fault {
         ))
     }
 
-    /// What is wrong with a column, called by its name or position.
+    /// A fault in a column, given by its name or position.
     #[cold]
     pub(crate) fn column(column: &str, what: &str) -> Fault {
         Fault::new(format!("column {column} {what}"))

@@ -1,4 +1,4 @@
-//! A class as a person names it.
+//! A class as the user names it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,18 +7,18 @@ use std::str::FromStr;
 use serde::de::{Deserialize, Deserializer, Visitor};
 use serde::ser::{Serialize, Serializer};
 
-/// A class as a person names it: by its name where classes have names, otherwise by its label value.
+/// A class as the user names it: by its name if classes have names, otherwise by its label value.
 ///
-/// The text is kept unparsed: `10` is the folder of that name, and the eleventh class only where no class has that
-/// name. Configuration files write it as a number where it reads as one.
+/// The text is kept unparsed: `10` is the folder of that name, and the eleventh class only if no class has that name.
+/// Configuration files write it as a number if it is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClassName {
     text: String,
 }
 
 impl ClassName {
-    /// The label value it stands for, where `names` are those of the classes 0, 1, 2 …, or empty; `None` for what
-    /// is neither a name nor a number.
+    /// The label value it stands for; `names` are those of the classes 0, 1, 2 …, or empty. `None` if it is neither a
+    /// name nor a number.
     pub(crate) fn value_among(&self, names: &[String]) -> Option<f64> {
         let place = names.iter().position(|name| *name == self.text);
         place.map(|place| place as f64).or_else(|| self.number())

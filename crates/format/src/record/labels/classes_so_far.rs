@@ -107,7 +107,7 @@ impl ClassesSoFar {
         self.codes.push(NO_CLASS);
     }
 
-    /// Labels, none where no record had one, names in ascending order, and the codes.
+    /// Labels (empty if no record had one), names in ascending order, and the codes.
     pub(crate) fn finish(mut self) -> (Vec<f64>, Vec<String>, Codes) {
         if self.names.is_empty() {
             return (self.labels, Vec::new(), Codes::new(self.codes));

@@ -1,11 +1,11 @@
-//! The class of every record of a file, where a list outside the records has it.
+//! The class of every record of a file, if stored in a list outside the records.
 //!
 //! A code is an index into the file's list of labels. Most data have up to 256 classes; a code is one byte then and
 //! four otherwise. A `Vec<u32>` for all was rejected: it takes four times the memory.
 
 use std::sync::Arc;
 
-/// The code of a record whose class is unknown.
+/// The code of a record of unknown class.
 pub(crate) const NO_CLASS: u32 = u32::MAX;
 
 /// One code a record.
@@ -37,7 +37,7 @@ impl Codes {
         }
     }
 
-    /// A hash of all; `None` where they are not listed.
+    /// A hash of all; `None` if they are not listed.
     pub(crate) fn digest(&self) -> Option<u64> {
         match self {
             Codes::One => None,
@@ -79,8 +79,8 @@ impl Codes {
         Some(records.checked_mul(width)?.div_ceil(8))
     }
 
-    /// The codes of `records` records, all below `labels`, 0 without labels, or [`NO_CLASS`], from words; `None` where they
-    /// are not.
+    /// Reads the codes of `records` records from words; `None` unless each is below `labels` (0 without labels) or
+    /// [`NO_CLASS`].
     pub(crate) fn from_words(
         width: u64,
         records: u64,

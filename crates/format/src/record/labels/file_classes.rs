@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FileClasses {
-    /// Names of the classes, where they have names.
+    /// Names of the classes, if they have names.
     pub names: Vec<String>,
-    /// Values of the classes, where they are numbers.
+    /// Values of the classes, if they are numbers.
     pub values: Vec<f64>,
     /// Index of each file's class among them.
     pub codes: Vec<u32>,

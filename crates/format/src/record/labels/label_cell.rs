@@ -7,12 +7,12 @@ use crate::record::labels::{LABEL_LIMIT, checked_label};
 use crate::record::numbers::bad_number::bad_number;
 use crate::record::numbers::parse::{NotANumber, parse_f64};
 
-/// What a label cell says.
+/// A parsed label cell.
 #[derive(Debug, PartialEq)]
 pub(crate) enum LabelCell<'a> {
     Number(f64),
     Name(&'a str),
-    /// Nothing that can name a class.
+    /// Cannot name a class.
     Neither,
 }
 
@@ -30,7 +30,7 @@ impl LabelCell<'_> {
     }
 }
 
-/// The label in a cell of column `column` (from 0), where labels are numbers.
+/// Parses a numeric label from a cell of column `column` (from 0).
 pub(crate) fn numeric_label(cell: &[u8], column: usize) -> Result<f64, Fault> {
     let column = column as u64 + 1;
     if is_missing_label(cell) {
@@ -59,8 +59,7 @@ pub(crate) fn target(cell: &[u8], column: usize) -> Result<f64, Fault> {
     parse_f64(cell).map_err(|why| bad_number(why, column, cell, named))
 }
 
-/// The label's cell of a record, as it is written: the last cell where the label is the last column, however many there
-/// are.
+/// The text of the label's cell of a record: if the label is the last column, the last cell, however many there are.
 pub(crate) fn label_cell(
     record: &[u8],
     delimiter: u8,
@@ -73,7 +72,7 @@ pub(crate) fn label_cell(
     } else if label + 1 == columns {
         cells.by_ref().skip(1).last()
     } else {
-        // A cell is complete only where another follows.
+        // A cell is complete only if another follows.
         cells.nth(label).filter(|_| !cells.is_done())
     }
 }

@@ -1,4 +1,4 @@
-//! The classes of a data set: which label values exist and in what order.
+//! The classes of a data set: its label values, in order.
 
 pub(crate) mod class_name;
 pub(crate) mod classes_so_far;
@@ -50,9 +50,9 @@ enum ClassList {
 struct Parts {
     /// Number of classes.
     count: usize,
-    /// Labels in class order; empty where they are 0, 1, 2 … or names.
+    /// Labels in class order; empty if they are 0, 1, 2 … or names.
     labels: Vec<f64>,
-    /// Names in class order; empty where classes have none.
+    /// Names in class order; empty if classes have no names.
     names: Vec<String>,
 }
 
@@ -131,7 +131,7 @@ impl ClassMap {
         ClassList::Count(count).into()
     }
 
-    /// A map over names, whose values are 0, 1, 2 ….
+    /// A map over names, with values 0, 1, 2 ….
     pub fn named(names: Vec<String>) -> ClassMap {
         if names.is_empty() {
             return ClassMap::default();
@@ -145,7 +145,7 @@ impl ClassMap {
         ClassList::Names(text, ends).into()
     }
 
-    /// A map over names, or over values where there are none.
+    /// A map over names, or over values if `names` is empty.
     pub fn of(values: Vec<f64>, names: Vec<String>) -> ClassMap {
         if names.is_empty() {
             ClassMap::new(values)
@@ -154,8 +154,8 @@ impl ClassMap {
         }
     }
 
-    /// Names of the classes, one each; empty where the data has numbers only. The list is built on first use:
-    /// [`ClassMap::name`] needs none.
+    /// Names of the classes, one each; empty if the data has numbers only. The list is built on first use;
+    /// [`ClassMap::name`] does not need it.
     pub fn names(&self) -> &[String] {
         self.names.get_or_init(|| {
             let all = 0..self.len() as u32;
@@ -164,7 +164,7 @@ impl ClassMap {
         })
     }
 
-    /// The name of a class; `None` where the data has numbers only, or no such class.
+    /// The name of a class; `None` if the data has numbers only, or no such class.
     pub fn name(&self, class: u32) -> Option<&str> {
         let ClassList::Names(text, ends) = &self.list else {
             return None;
@@ -234,8 +234,8 @@ impl ClassMap {
         }
     }
 
-    /// The same map for files that state classes by name or by number: where the map has names and the files have
-    /// numbers, names that are numbers are read as numbers.
+    /// The same map for files that state classes by name or by number: if the map has names and the files have numbers,
+    /// the names are read as numbers if all of them are.
     pub(crate) fn for_files(&self, have_names: bool) -> ClassMap {
         if have_names || !self.has_names() {
             return self.clone();
@@ -257,8 +257,8 @@ impl ClassMap {
         ClassMap::new(values)
     }
 
-    /// The label values, one a class. Where they are 0, 1, 2 … the list is built on first use: [`ClassMap::value`]
-    /// needs none.
+    /// The label values, one a class. If they are 0, 1, 2 …, the list is built on first use; [`ClassMap::value`] does
+    /// not need it.
     pub fn values(&self) -> &[f64] {
         match &self.list {
             ClassList::Values(values, _) => values,
@@ -292,7 +292,7 @@ impl ClassMap {
         self.len() == 0
     }
 
-    /// The class that a person names: by its name where classes have names, else by its label value.
+    /// The class that the user names: by its name if classes have names, else by its label value.
     pub fn class_called(&self, class: &ClassName) -> Option<u32> {
         self.class_of(class.value_among(self.names())?)
     }
@@ -322,7 +322,7 @@ impl ClassMap {
 /// The label values of a file.
 #[derive(Clone, Debug)]
 pub(crate) enum FileLabels {
-    /// Its records state no label; each counts as labelled 0 where a job needs one.
+    /// Its records do not state labels; jobs that need a label use 0.
     None,
     /// 0, 1, 2 … below this, which may be hundreds of millions.
     Count(usize),
@@ -366,10 +366,10 @@ pub(crate) struct LabelCollector {
     others: HashSet<u64>,
 }
 
-/// From this magnitude on not every whole number is an f64, so two labels may read alike: 2^53.
+/// From this magnitude on, 2^53, not every whole number is an f64, so two labels may become equal.
 pub(crate) const LABEL_LIMIT: f64 = 9_007_199_254_740_992.0;
 
-/// A label, or a fault where it is too large; `found` gives its spelling.
+/// A label, or a fault if it is too large; `found` gives its spelling.
 #[inline]
 pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Result<f64, Fault> {
     if value.abs() < LABEL_LIMIT {
@@ -384,7 +384,7 @@ pub(crate) fn checked_label(value: f64, found: impl FnOnce() -> String) -> Resul
 /// The most distinct labels a classification may have.
 pub(crate) const MOST_LABELS: usize = 1 << 28;
 
-/// A file has more than `limit` distinct labels.
+/// The error for a file with more than `limit` distinct labels.
 #[cold]
 pub(crate) fn too_many_labels(limit: usize) -> FormatError {
     let what = format!(
@@ -437,7 +437,7 @@ impl LabelCollector {
     }
 }
 
-/// How the label values of a file become classes of the data set.
+/// Maps the label values of a file to classes of the data set.
 #[derive(Clone, Debug)]
 pub(crate) struct Classes {
     pub(crate) labels: std::sync::Arc<ClassMap>,
@@ -447,7 +447,7 @@ pub(crate) struct Classes {
     pub(crate) any: bool,
     /// Labels are targets, and a "class" is the bits of one as an f32.
     pub(crate) targets: bool,
-    /// What is subtracted from targets first.
+    /// Subtracted from targets.
     pub(crate) centre: f64,
 }
 

@@ -21,7 +21,7 @@ pub(crate) enum Label<'a> {
     Number(f64),
     /// A position in the file's list of labels.
     Code(u32),
-    /// A cell of text as it is written, in a column (from 0), and whether numbers have decimal commas.
+    /// A cell of text as written, in a column (from 0), and whether numbers have decimal commas.
     Cell(&'a [u8], usize, bool),
 }
 
@@ -32,7 +32,7 @@ pub(crate) enum LabelForm {
     Codes,
     /// As numbers alone.
     Numbers,
-    /// As cells of text, which are numbers or names.
+    /// As cells of text, with numbers or names.
     Cells,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct StoredLabels {
     classes: Classes,
     /// Of the indices into the file's labels.
     stored: StoredClasses,
-    /// The codes of records whose labels are listed outside of them.
+    /// The codes of records with labels listed outside of them.
     pub(crate) codes: Codes,
     cells: Cells,
 }
@@ -53,15 +53,15 @@ enum Cells {
     Numbers,
     /// The code that each name has.
     Names(Arc<HashMap<String, u32>>),
-    /// Nothing: any content counts as the first class.
+    /// Ignored: any content counts as the first class.
     Unread,
     /// Real targets.
     Targets,
 }
 
 impl StoredLabels {
-    /// For a file whose records state `labels`, with the names `names` where they have names, in this form; cells are
-    /// names where `named`.
+    /// For a file with records that state `labels` in this form, with the names `names` if they have names; cells are
+    /// names if `named`.
     pub(crate) fn new(
         labels: FileLabels,
         names: Vec<String>,
@@ -89,7 +89,7 @@ impl StoredLabels {
         }
     }
 
-    /// For a copy whose records hold the classes of the data set, or targets.
+    /// For a copy with records that hold the classes of the data set, or targets.
     pub(crate) fn of_copy(&self, classes: usize) -> StoredLabels {
         // A target is any bits but those of no class, which are not a number.
         let classes = if self.classes.targets {

@@ -24,7 +24,7 @@ pub(crate) struct LabelTable {
 }
 
 impl LabelTable {
-    /// Reads a table whose column `file` names images and whose column `label` has their classes.
+    /// Reads a table with the names of images in column `file` and their classes in column `label`.
     pub(crate) fn read(
         path: &Path,
         file: &LabelColumn,

@@ -1,10 +1,10 @@
 //! Decimal numbers from bytes, correctly rounded.
 //!
-//! A number of at most 19 digits with a power of ten within ±22 is one integer and one
-//! multiplication or division in f64; the result lies within 2 units in the last place, so rounding
-//! it to f32 is right unless it falls that close to the middle between two f32 values. Those cases,
-//! and everything unusual, go to the standard library's parser. Always calling that parser was
-//! rejected: it needs the token cut out and checked as UTF-8 first, and was 2 to 3 times slower.
+//! A number of at most 19 digits with a power of ten within ±22 is one integer and one multiplication or division in
+//! f64; the result is within 2 units in the last place, so rounding it to f32 is right unless it is that close to the
+//! middle between two f32 values. Those cases, and everything unusual, go to the standard library's parser. Always
+//! calling that parser was rejected: it needs the token cut out and checked as UTF-8 first, and was 2 to 3 times
+//! slower.
 
 /// Why a token is not a finite f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ const POWERS_OF_TEN: [f64; 23] = [
     1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
 ];
 
-/// The type of decoded features: f32, or f64 where f32 would round too much.
+/// The type of decoded features: f32, or f64 if f32 would round too much.
 pub(crate) trait Feature: Copy {
     /// Up to here every whole number is exact.
     const MOST_EXACT: f64;
@@ -35,7 +35,7 @@ pub(crate) trait Feature: Copy {
     /// Whether its magnitude is below this.
     fn is_below(self, limit: Self) -> bool;
 
-    /// The number that starts at `from` and its end, where the fast path applies.
+    /// The number that starts at `from` and its end, if the fast path applies.
     fn prefix(bytes: &[u8], from: usize) -> Option<(Self, usize)>;
 
     /// A whole token.
@@ -157,7 +157,7 @@ fn finite<T: Copy>(
     }
 }
 
-/// The number that starts at `from` and its end, where the fast path applies.
+/// The number that starts at `from` and its end, if the fast path applies.
 #[inline]
 pub(crate) fn f32_prefix(bytes: &[u8], from: usize) -> Option<(f32, usize)> {
     let (decimal, end) = Decimal::prefix(bytes, from)?;
@@ -181,7 +181,7 @@ struct Decimal {
 }
 
 impl Decimal {
-    /// Within 2 units in the last place; exact rounding where the mantissa is below 2^53.
+    /// Within 2 units in the last place; exact rounding if the mantissa is below 2^53.
     #[inline]
     fn to_f64(self) -> f64 {
         let magnitude = self.mantissa as f64;
@@ -241,8 +241,8 @@ impl Decimal {
     }
 }
 
-/// Appends the digits from `at` on to `mantissa` (wrapping; the caller limits the count) and returns where they end.
-/// Up to eight are processed at once, so that varying lengths cost no mispredicted branches.
+/// Appends the digits from `at` on to `mantissa` (wrapping; the caller limits the count) and returns their end. Up to
+/// eight are processed at once, so that varying lengths cost no mispredicted branches.
 #[inline]
 fn digits(bytes: &[u8], mut at: usize, mantissa: &mut u64) -> usize {
     while let Some(eight) = bytes.get(at..at + 8) {

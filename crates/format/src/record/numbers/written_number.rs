@@ -25,7 +25,7 @@ const UNITS: [&str; 12] = [
 const LONGEST: usize = 48;
 
 impl WrittenNumber {
-    /// The number that `text` spells, whose decimal mark is a point, or a comma if `decimal_comma`.
+    /// The number that `text` spells. Its decimal mark is a point, or a comma if `decimal_comma`.
     pub(crate) fn parse(text: &[u8], decimal_comma: bool) -> Option<WrittenNumber> {
         if text.len() > LONGEST || !text.iter().any(u8::is_ascii_digit) {
             return None;

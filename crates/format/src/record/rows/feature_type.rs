@@ -12,7 +12,7 @@ pub enum FeatureType {
     /// f32; a whole number that f32 would round is a fault.
     #[default]
     Checked,
-    /// f32, rounded where necessary.
+    /// f32, rounded if necessary.
     F32,
     /// f64, for CSV, TSV and `.npy`; a whole number that f64 would round is a fault. Jobs that compute with f32
     /// accept that.

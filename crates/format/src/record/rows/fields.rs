@@ -1,7 +1,7 @@
 //! Records of several named arrays as rows of bytes.
 //!
 //! Names, types and the lengths that all records share are known when a file is opened ([`RecordFields`]). A row
-//! contains only what differs between records:
+//! contains only the parts that differ between records:
 //!
 //! ```text
 //! row    field …
@@ -35,7 +35,7 @@ pub(crate) const MOST_DIMENSIONS: usize = 16;
 pub struct Field<'a> {
     /// Its name.
     pub name: &'a str,
-    /// The type of its elements; `None` where it is a string of bytes.
+    /// The type of its elements; `None` if it is a string of bytes.
     pub dtype: Option<DType>,
     /// Its dimensions.
     pub dims: Vec<usize>,
@@ -59,7 +59,7 @@ impl RecordFields {
         strings: Vec::new(),
     };
 
-    /// Features of 64 bits are one field; other features are none.
+    /// Features of 64 bits form one field; other features do not form fields.
     pub(crate) fn of_features(dtype: FeatureType, width: usize) -> RecordFields {
         let mut fields = RecordFields::default();
         if dtype == FeatureType::F64 {
@@ -99,7 +99,7 @@ impl RecordFields {
         self.strings[at]
     }
 
-    /// Bytes of a row, without the elements of fields whose lengths vary.
+    /// Bytes of a row, without the elements of fields of varying length.
     pub(crate) fn row_bytes(&self) -> u64 {
         let known = self.specs.0.iter().filter_map(FieldSpec::bytes);
         self.head_bytes() + known.sum::<usize>() as u64
@@ -150,7 +150,7 @@ impl RecordFields {
         }
     }
 
-    /// The field of this name in a row; `None` where there is none, or the bytes are not such a row.
+    /// The field of this name in a row; `None` if there is none, or the bytes are not such a row.
     pub fn get<'a>(&'a self, name: &str, row: &'a [u8]) -> Option<Field<'a>> {
         let fields = self.split(row).ok()?;
         fields.into_iter().find(|field| field.name == name)
@@ -207,7 +207,7 @@ impl FieldWriter<'_> {
         self.row.extend_from_slice(bytes);
     }
 
-    /// Appends the next field, of one dimension or none; `write` appends its elements and returns how many.
+    /// Appends the next field, of at most one dimension; `write` appends its elements and returns how many.
     #[inline]
     pub(crate) fn put_with<E>(
         &mut self,
@@ -227,7 +227,7 @@ impl FieldWriter<'_> {
     }
 }
 
-/// What is wrong with a name of a field.
+/// Checks the name of a field; the error describes its fault.
 pub(crate) fn check_name(name: &str, others: &[FieldSpec]) -> Result<(), String> {
     if name.is_empty() || name.len() > 255 {
         return Err(format!("the name {name:?} has not 1 to 255 bytes"));
@@ -272,14 +272,14 @@ pub(crate) fn label_field(
     found.map(Some).ok_or_else(none)
 }
 
-/// A column holds what no record can.
+/// The error for a column of a type that records cannot hold.
 pub(crate) fn column_type(column: &str, found: impl Display) -> FormatError {
     FormatError::new(format!(
         "column {column} holds {found}; name columns of numbers, strings or lists of numbers with `format`"
     ))
 }
 
-/// No column is called `wanted`; there are `columns`.
+/// The error if no column is called `wanted`; there are `columns`.
 pub(crate) fn no_column(wanted: &str, columns: String) -> FormatError {
     FormatError::new(format!(
         "has no column {wanted}; its columns are {columns}; name some of them with `format`"

@@ -1,10 +1,9 @@
 //! Decoded rows: [`Rows`] is a segment that one decoder fills; a batch is a [`RowTable`], an ordered list of rows
 //! over shared segments.
 //!
-//! Decoding appends rows to segments in the order in which the bytes arrive (usually file order); the table then
-//! lists them in the order of the plan. So a row is copied once, from the read buffer to its segment, in any order. A
-//! contiguous batch was rejected for sparse rows: their length is known only after decoding, so it needs a second
-//! copy.
+//! Decoding appends rows to segments in the order of arrival (usually file order); the table then lists them in the
+//! order of the plan. So a row is copied once, from the read buffer to its segment, in any order. A contiguous batch
+//! was rejected for sparse rows: their length is known only after decoding, so it needs a second copy.
 
 pub(crate) mod feature_type;
 pub(crate) mod fields;
@@ -28,7 +27,7 @@ pub enum Layout {
     /// Ascending feature indices (from 0) with their values.
     Sparse,
     /// A string of bytes a row: an image, a line of text, a group of members.
-    /// [`Dataset::contents`](crate::Dataset::contents) says what they mean.
+    /// [`Dataset::contents`](crate::Dataset::contents) says which.
     Bytes,
 }
 
@@ -57,7 +56,7 @@ pub struct Rows {
     indices: Vec<u32>,
     ends: Vec<u32>,
     bytes: Vec<u8>,
-    /// Where each row of bytes ends: a segment of images may pass 4 GiB.
+    /// End of each row of bytes: a segment of images may pass 4 GiB.
     byte_ends: Vec<u64>,
 }
 
@@ -76,7 +75,7 @@ impl Rows {
     }
 
     /// Reserves room for exactly `rows` rows with `values` values (or bytes) together, in addition to those present:
-    /// without it a segment may take twice what its rows need.
+    /// without it a segment may take twice the memory of its rows.
     pub fn reserve(&mut self, rows: usize, values: usize) {
         self.labels.reserve_exact(rows);
         match self.layout {
@@ -232,8 +231,8 @@ impl Rows {
         }
     }
 
-    /// Appends a row that `write` puts straight into the value array (dense layout): `write` gets
-    /// `width` zeros to fill. On an error the segment is as before.
+    /// Appends a row; `write` fills it within the value array (dense layout): `write` gets `width` zeros to fill. On an
+    /// error the segment is as before.
     pub fn push_dense_with<E>(
         &mut self,
         write: impl FnOnce(&mut [f32]) -> Result<u32, E>,
@@ -241,9 +240,8 @@ impl Rows {
         self.push_with(|row| write(row.dense()))
     }
 
-    /// Appends a row whose entries `write` pushes onto the index and value arrays (sparse layout);
-    /// it must push as many indices as values and leave what is there alone. On an error the
-    /// segment is as before.
+    /// Appends a row: `write` pushes its entries onto the index and value arrays (sparse layout). It must push as many
+    /// indices as values and leave earlier entries alone. On an error the segment is as before.
     pub fn push_sparse_with<E>(
         &mut self,
         write: impl FnOnce(&mut Vec<u32>, &mut Vec<f32>) -> Result<u32, E>,
@@ -252,7 +250,7 @@ impl Rows {
         self.push_with(|row| write(&mut row.rows.indices, &mut row.rows.values))
     }
 
-    /// Appends the row that `write` writes, with the label that it returns. On an error the segment is as before.
+    /// Appends the row that `write` writes, with the returned label. On an error the segment is as before.
     #[inline]
     pub(crate) fn push_with<E>(
         &mut self,
@@ -287,8 +285,8 @@ impl Rows {
         Ok(())
     }
 
-    /// Lets `edit` change the indices and values of each row in place, which must stay ascending (sparse
-    /// layout; nothing otherwise).
+    /// Lets `edit` change the indices and values of each row; the indices must stay ascending (sparse layout; nothing
+    /// otherwise).
     pub fn edit_sparse(&mut self, mut edit: impl FnMut(&mut [u32], &mut [f32])) {
         let mut start = 0;
         for &end in &self.ends {
@@ -306,7 +304,7 @@ impl Rows {
         }
     }
 
-    /// Lets `edit` change the values of the last row in place; sparse ones come with their indices.
+    /// Lets `edit` change the values of the last row; sparse ones come with their indices.
     pub(crate) fn edit_last_values(&mut self, edit: impl FnOnce(Option<&[u32]>, &mut [f32])) {
         let Some(last) = self.len().checked_sub(1) else {
             return;
@@ -351,7 +349,7 @@ thread_local! {
 }
 
 impl NewRow<'_> {
-    /// The features, all zeros. Panics where rows are not dense.
+    /// The features, all zeros. Panics if rows are not dense.
     #[inline]
     pub(crate) fn dense(&mut self) -> &mut [f32] {
         let Layout::Dense { width } = self.rows.layout else {
@@ -362,8 +360,7 @@ impl NewRow<'_> {
         &mut self.rows.values[start..]
     }
 
-    /// The entries that `write` pushes, whose indices ascend: sparse, or with zeros between them where rows are
-    /// dense.
+    /// The entries that `write` pushes, with ascending indices: sparse, or with zeros between them if rows are dense.
     #[inline]
     pub(crate) fn entries<T>(
         &mut self,
@@ -466,12 +463,12 @@ impl RowTable {
         RowTable::from_parts(vec![rows], slots, ids)
     }
 
-    /// The segments, where this table is their only owner, for reusing their memory.
+    /// The segments, if this table is their only owner, for reusing their memory.
     pub fn into_segments(self) -> Option<Vec<Rows>> {
         Arc::try_unwrap(self.segments).ok()
     }
 
-    /// The segments to be changed, where this table is their only owner.
+    /// The segments to be changed, if this table is their only owner.
     pub fn segments_mut(&mut self) -> Option<&mut [Rows]> {
         Arc::get_mut(&mut self.segments).map(Vec::as_mut_slice)
     }

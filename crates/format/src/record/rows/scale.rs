@@ -4,7 +4,7 @@
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scale {
     factors: Vec<f64>,
-    /// Empty where no feature is shifted.
+    /// Empty if no feature is shifted.
     shifts: Vec<f64>,
     /// Whether some feature is so far from 0 that f32 would keep too few of its digits.
     coarse: bool,
@@ -15,7 +15,7 @@ pub struct Scale {
 pub const COARSE: f64 = 32_768.0;
 
 impl Scale {
-    /// From a positive factor for each feature, and as many shifts or none; `None` where one of them is not finite, a
+    /// From a positive factor for each feature, and as many shifts or none; `None` if one of them is not finite, a
     /// factor not positive, or the counts differ.
     pub fn new(factors: Vec<f64>, shifts: Vec<f64>) -> Option<Scale> {
         let sound = factors
@@ -50,7 +50,7 @@ impl Scale {
         &self.factors
     }
 
-    /// The shift of each feature; empty where none is shifted.
+    /// The shift of each feature; empty if none is shifted.
     pub fn shifts(&self) -> &[f64] {
         &self.shifts
     }

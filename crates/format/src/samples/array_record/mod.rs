@@ -42,7 +42,7 @@ const SHAPE: u64 = 9;
 /// The magic number of a postscript.
 const MAGIC: u64 = 0x7193_0e70_4fda_e05e;
 const VERSION: u64 = 1;
-/// Records that are tried to find a sound one, which shows what they are.
+/// Most records to try for a valid one, which determines the payload.
 const FIRST_RECORDS: usize = 64;
 const FETCH: &str = "the file is damaged or not written to its end: fetch it again";
 
@@ -141,7 +141,7 @@ impl Format for ArrayRecord {
     }
 }
 
-/// What the footer says.
+/// The contents of the footer.
 struct Table {
     starts: EliasFano,
     end: u64,
@@ -244,7 +244,7 @@ fn read_table(window: &mut impl ByteSource) -> Result<Table, FormatError> {
     })
 }
 
-/// What is wrong, and the remedy where the text has one.
+/// The fault, and its remedy: that of the text, if it has one.
 fn split_remedy(what: Wrong) -> (&'static str, &'static str) {
     what.split_once("; ").unwrap_or((what, FETCH))
 }
@@ -261,7 +261,7 @@ fn check_metadata(message: &[u8], chunks: u64) -> Result<(), Wrong> {
     }
 }
 
-/// The numbers of the fields 1, 2 … of a message, 0 where one is missing; other fields are skipped.
+/// The numbers of the fields 1, 2 … of a message, 0 for missing ones; other fields are skipped.
 fn numbers<const N: usize>(message: &[u8]) -> Option<[u64; N]> {
     let mut numbers = [0; N];
     let mut rest = message;
@@ -291,7 +291,7 @@ fn one_record<'s>(chunk: &'s Chunk<'_>, scratch: &'s mut Vec<u8>) -> Result<&'s 
     }
 }
 
-/// Gives `with` each record in order, or what is wrong with it, until it returns false.
+/// Calls `with` with each record in order, or its fault, until it returns false.
 fn for_each(
     source: &Source<'_>,
     window: &mut FileWindow,
@@ -314,7 +314,7 @@ fn for_each(
     Ok(())
 }
 
-/// The bytes of the first record whose chunk is sound.
+/// The bytes of the first record in a valid chunk.
 fn first_sound(
     source: &Source<'_>,
     window: &mut FileWindow,

@@ -1,4 +1,4 @@
-//! Chunks of records as Riegeli files have them, of which ArrayRecord is one kind.
+//! Chunks of records in Riegeli files; ArrayRecord is a kind of these.
 //!
 //! ```text
 //! file    chunks one after another, interrupted by 24 bytes of block header at each multiple of 64 KiB
@@ -7,7 +7,7 @@
 //! data    of type r: compression u8 | bytes of sizes varint | sizes | values
 //! ```
 //!
-//! Sizes are a varint for each record, and values are their bytes, concatenated. Where they are compressed, a varint
+//! Sizes are a varint for each record, and values are their bytes, concatenated. If they are compressed, a varint
 //! before them is their decompressed length. Hashes are HighwayHash-64. Numbers are little-endian. Block headers only
 //! help to find chunks in damaged files, and are skipped.
 
@@ -36,12 +36,12 @@ const KEY: Key = Key([
     0x0a73_6472_6f63_6572,
 ]);
 
-/// What is wrong with a chunk.
+/// The fault of a chunk.
 pub(crate) type Wrong = &'static str;
 
 const CUT: Wrong = "its chunk is cut off";
 
-/// A chunk in memory, whose checksums fit.
+/// A chunk in memory, with valid checksums.
 #[derive(Debug)]
 pub(crate) struct Chunk<'a> {
     kind: u8,
@@ -114,7 +114,7 @@ pub(crate) struct Records<'a> {
 }
 
 impl Chunk<'_> {
-    /// Its records, where they can be parsed.
+    /// Its records, if they can be parsed.
     pub(crate) fn records(&self) -> Result<Records<'_>, Wrong> {
         match self.kind {
             b'r' => {}
@@ -159,7 +159,7 @@ thread_local! {
 }
 
 impl<'a> Records<'a> {
-    /// The bytes of all records, in `scratch` where they are compressed.
+    /// The bytes of all records, in `scratch` if they are compressed.
     pub(crate) fn values<'s>(&self, scratch: &'s mut Vec<u8>) -> Result<&'s [u8], Wrong>
     where
         'a: 's,

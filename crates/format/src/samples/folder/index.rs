@@ -1,9 +1,9 @@
-//! The saved listing of a folder of images: names, sizes, times and classes, so that opening it again lists nothing.
+//! The saved listing of a folder of images: names, sizes, times and classes, so that opening it again needs no listing.
 //!
-//! It is valid while no folder in it has changed: creating, deleting or renaming a file changes the time of its
-//! folder, so checking each folder is enough. A change inside a file changes no folder; it is noticed when the file
-//! is read ([`FileSet`] checks size and time), and the saved listing is then removed, so that the next run lists
-//! again. Checking every file instead would cost nine tenths of a listing.
+//! It is valid while no folder in it has changed: creating, deleting or renaming a file changes the time of its folder,
+//! so checking each folder is enough. A change inside a file does not change its folder; reading the file detects it
+//! ([`FileSet`] checks size and time) and removes the saved listing, so that the next run lists again. Checking every
+//! file instead would cost nine tenths of a listing.
 //!
 //! Layout, all numbers 64-bit little-endian: first bytes with the version, key, counts, sizes and times of the files,
 //! times of the folders, classes, ends of the strings, the strings (folders, classes, remarks, names of the files),
@@ -37,11 +37,11 @@ pub(crate) const MAGIC: &[u8; 8] = b"pltnfld\x04";
 const KEY_WORDS: usize = 6;
 const COUNTS: usize = 9;
 const HEAD_BYTES: usize = 8 * (1 + KEY_WORDS + COUNTS);
-/// Folders must be unchanged for this long before their listing is saved: a file that is created in the same tick of
-/// the clock in which its folder was listed changes no time. Some filesystems tick every two seconds.
+/// Folders must be unchanged for this long before their listing is saved: creating a file in the same tick of the clock
+/// as the listing of its folder does not change the folder's time. Some filesystems tick every two seconds.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// What names the classes: the folders themselves, or a table in the state it was read.
+/// The source of the classes: the folders themselves, or a table in a certain state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FolderKey([u64; KEY_WORDS]);
 
@@ -68,7 +68,7 @@ impl FolderKey {
         ]))
     }
 
-    /// Of a folder whose folders are the classes.
+    /// For a folder with subfolders as classes.
     pub(crate) fn plain() -> FolderKey {
         FolderKey([0; KEY_WORDS])
     }
@@ -132,8 +132,8 @@ fn path_bytes(path: &Path) -> &[u8] {
     path.as_os_str().as_bytes()
 }
 
-/// The length that a file with the header `head` must have, and its counts; `None` where that is not the header of a
-/// saved listing under this key.
+/// The length that a file with the header `head` must have, and its counts; `None` if that is not the header of a saved
+/// listing under this key.
 fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> {
     let words = head.get(..HEAD_BYTES)?.strip_prefix(MAGIC)?;
     let words = words.as_chunks::<8>().0.iter();
@@ -167,7 +167,7 @@ fn expected_bytes(head: &[u8], key: &FolderKey) -> Option<(u64, [u64; COUNTS])> 
     Some((bytes, counts))
 }
 
-/// The listing of `root` in these bytes, where they are whole and fit the key.
+/// The listing of `root` in these bytes, if they are complete and fit the key.
 pub(crate) fn decode(bytes: &[u8], key: &FolderKey, root: &Path) -> Option<Listing> {
     let (expected, counts) = expected_bytes(bytes, key)?;
     let [
@@ -270,9 +270,9 @@ fn is_inside(name: &[u8]) -> bool {
     name.split(|byte| *byte == b'/').all(part) && memchr::memchr(0, name).is_none()
 }
 
-/// Where the listing of a folder may be saved: next to it first, then in the cache folder.
+/// Paths for saving the listing of a folder: next to it, then in the cache folder.
 pub(crate) fn places(root: &Path, options: &OpenOptions) -> Vec<PathBuf> {
-    // Without a slash at its end, after which a name would be inside.
+    // Without a slash at its end, so that the name is next to the folder, not inside.
     let Ok(root) = fs::canonicalize(root) else {
         return Vec::new();
     };
@@ -319,8 +319,8 @@ pub(crate) fn load(path: &Path, key: &FolderKey, root: &Path) -> Option<Listing>
     listing.folders.iter().all(holds).then_some(listing)
 }
 
-/// Saves a listing at the first of `places` that can be written, and returns which that was; `None` where there is
-/// none, or where a later change might not be noticed: a folder that changed just now may lack files that came just
+/// Saves a listing at the first of `places` that can be written, and returns that path; `None` if there are none, or if
+/// a later change might not be noticed: the listing of a folder that changed just now may lack files created just
 /// after.
 pub(crate) fn store(
     places: &[PathBuf],

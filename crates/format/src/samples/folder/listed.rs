@@ -1,5 +1,5 @@
-//! Files that are named one by one, each of them a record, with or without the class of each: images, or others where
-//! the format is named.
+//! Files that the user names one by one, each of them a record, with or without its class: images, or other files if
+//! the user names the format.
 
 use std::path::{Path, PathBuf};
 

@@ -6,11 +6,11 @@ use pelton_storage::FileSet;
 
 use crate::record::labels::codes::Codes;
 
-/// Everything that opening a folder finds.
+/// The result of listing a folder.
 pub(crate) struct Listing {
     pub(crate) set: FileSet,
     pub(crate) codes: Codes,
-    /// Names of the classes; none where all images are of one class without a name.
+    /// Names of the classes; empty if all images are of one class without a name.
     pub(crate) names: Vec<String>,
     /// The folders that were listed, below the root, with their times of last change.
     pub(crate) folders: Vec<(PathBuf, i64)>,
@@ -22,9 +22,9 @@ pub(crate) struct Listing {
 /// Remarks about a listing, for the user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remarks {
-    /// Files whose names are not those of images.
+    /// Files without the extension of an image.
     pub(crate) others: u64,
-    /// Folders that would be classes and hold no image.
+    /// Folders that would be classes but have no images.
     pub(crate) empty_folders: Vec<PathBuf>,
     /// Images without a row in the table, and the first of them.
     pub(crate) without: u64,

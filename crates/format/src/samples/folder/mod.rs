@@ -1,13 +1,13 @@
-//! Folders of image files. Each image is a record; its class is its subfolder, or what a table says
-//! ([`crate::record::labels::table`]). Where the folders within the folder are called train, val and the like, they are parts
-//! of a data set, and the classes are the folders within these.
+//! Folders of image files. Each image is a record; its class is its subfolder, or comes from a table
+//! ([`crate::record::labels::table`]). If the folders within the folder are called train, val and the like, they are
+//! parts of a data set, and the classes are the folders within these.
 //!
 //! Files are found by the endings of their names ([`EXTENSIONS`]) at any depth and listed class after class, by name
 //! within each, so ids do not depend on the order in which the filesystem lists them. A file is checked against the
 //! size and time in this listing when it is opened ([`FileSet`]). The listing is kept in a sidecar
 //! ([`crate::samples::folder::index`]).
 //!
-//! Cost: one listing of all folders and one `stat` of each file, in several threads: 2 to 2.6 µs a file where the
+//! Cost: one listing of all folders and one `stat` of each file, in several threads: 2 to 2.6 µs a file if the
 //! filesystem's own entries are in memory. With the sidecar one `stat` of each folder.
 
 pub(crate) mod index;
@@ -50,7 +50,7 @@ const INDEX_SUFFIX: &[u8] = b".pelton-index";
 const MOST_DEPTH: usize = 64;
 /// Files that a thread examines before it takes more.
 const FILES_AT_ONCE: usize = 256;
-/// Files whose beginnings the fingerprint covers, and how much of each.
+/// Most files to sample for the fingerprint, and the bytes at the start of each.
 const SAMPLED_FILES: usize = 64;
 const SAMPLED_BYTES: u64 = 4096;
 
@@ -78,7 +78,7 @@ impl Format for Folder {
         NAME
     }
 
-    /// Folders are opened before formats are asked, so this is a file.
+    /// Folders are opened before formats are tried, so this is a file.
     fn open(&self, _: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let what =
             "is a file among folders; name folders of images, or files that are a record each";
@@ -337,10 +337,10 @@ fn is_part(folder: &Path) -> bool {
 struct Walk<'a> {
     root: &'a Path,
     options: &'a OpenOptions,
-    /// Those listed so far, each with its time of last change before.
+    /// The folders listed so far, each with its time of last change before the listing.
     folders: Vec<(PathBuf, i64)>,
     others: u64,
-    /// Whether a link among them leads nowhere.
+    /// Whether a link among them is dangling.
     leads_nowhere: bool,
 }
 
@@ -383,7 +383,7 @@ impl Walk<'_> {
         })
     }
 
-    /// The images of parts of a data set by the folders within the parts; by part where none has folders.
+    /// The images of parts of a data set by the folders within the parts; by part if none has folders.
     fn classes_of_parts(
         &self,
         parts: Vec<(PathBuf, Vec<PathBuf>)>,
@@ -410,7 +410,7 @@ impl Walk<'_> {
         FormatError::new(what).in_file(&self.root.join(image))
     }
 
-    /// Reads a table that says which images are records and of what class.
+    /// Reads a table of the images that are records, with their classes.
     fn by_table(&mut self, path: &Path) -> Result<Walked, FormatError> {
         let mut table = LabelTable::read(path, &self.options.file_column, &self.options.label)?;
         let mut images = Vec::new();
@@ -479,7 +479,7 @@ impl Walk<'_> {
             }
             let mut kind = entry.file_type().map_err(failed)?;
             if kind.is_symlink() {
-                // A link that leads nowhere counts as a file; reading it says what is wrong.
+                // A dangling link to an image counts as a file; reading it reports the error.
                 match fs::metadata(entry.path()) {
                     Ok(status) => kind = status.file_type(),
                     Err(_) if !is_image(&name) => {
@@ -584,7 +584,7 @@ fn look_at_one(root: &Path, name: &Path) -> Result<SetFile, FormatError> {
     })
 }
 
-/// A hash of names, sizes and the beginnings of some files, wherever the folder is.
+/// A hash of names, sizes and the beginnings of some files, independent of the folder's path.
 fn fingerprint(set: &FileSet) -> u64 {
     let mut hash = mix(0, set.len() as u64);
     for i in 0..set.len() {

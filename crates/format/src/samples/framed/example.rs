@@ -1,4 +1,4 @@
-//! A `tf.train.Example` in place: the names of its features, and the offsets of their values.
+//! Parses a `tf.train.Example` without copying: the names of its features, and the offsets of their values.
 //!
 //! ```text
 //! Example      features = 1: Features
@@ -7,10 +7,10 @@
 //! each list    value = 1, repeated; numbers are packed or stand one by one
 //! ```
 //!
-//! The walk skips values, so it indexes a file without reading the pictures in it, and also decodes a record in
-//! memory. Other fields, a feature of two kinds and lengths beyond their container are refused, so bytes that are not
-//! an Example are hardly ever mistaken for one. A library for protocol buffers was rejected, because it would copy
-//! every value and needs the whole record.
+//! The walk skips values, so it indexes a file without reading the pictures in it, and also decodes a record in memory.
+//! Other fields, a feature of two kinds and lengths beyond their container are refused, so other bytes are hardly ever
+//! mistaken for an Example. A library for protocol buffers was rejected, because it would copy every value and needs
+//! the whole record.
 
 use std::io;
 use std::ops::Range;
@@ -27,7 +27,7 @@ const MOST_VARINT_BYTES: u64 = 10;
 #[derive(Debug)]
 pub(crate) enum Broken {
     Failed(io::Error),
-    /// What is wrong, and where.
+    /// A fault, and its offset.
     Damaged {
         at: u64,
         what: &'static str,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     pub(crate) name: Range<u64>,
-    /// `None` where its list is empty or absent: a writer of empty lists need not know their kind.
+    /// `None` if its list is empty or absent: a writer of empty lists need not know their kind.
     pub(crate) kind: Option<Kind>,
     pub(crate) list: Range<u64>,
 }
@@ -158,8 +158,8 @@ pub(crate) fn delimited(
     }
 }
 
-/// Where bytes that begin like an Example stop being one, and the number of the field there; `None` where they do not
-/// even begin like one, with a named feature.
+/// For bytes that begin like an Example but are not one: the offset of the first fault, and the number of the field
+/// there. `None` if they do not begin like one, with a named feature.
 pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
     let mut source = bytes;
     let mut within = 0..bytes.len() as u64;
@@ -316,14 +316,14 @@ pub(crate) fn push_numbers(
     Ok(((row.len() - before) / size) as u64)
 }
 
-/// What a label says.
+/// A parsed label.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Class<'a> {
     Number(f64),
     Name(&'a str),
 }
 
-/// The label in a list of one value; `None` where it is not a label.
+/// The label in a list of one value; `None` if it is not a label.
 pub(crate) fn class_of<'s>(
     source: &'s mut impl ByteSource,
     kind: Kind,

@@ -1,10 +1,9 @@
 //! The features of Examples as fields of rows.
 //!
-//! The first record says which features there are and of what kind, and a scan (`example_scan.rs`) how many values
-//! each has in all records. A feature of one number is a number, one of so many numbers an array, one of varying
-//! numbers an array whose length is not known. A string is a string of bytes; several in a feature stand one after
-//! another, and the field `NAME/lengths` says how long each is. The label is not a field: its class is known from the
-//! scan.
+//! The first record determines the features and their kinds, and a scan (`scan.rs`) how many values each has in all
+//! records. A feature of one number is a number, one of a fixed count of numbers an array, one of a varying count an
+//! array of unknown length. A string is a string of bytes; several in a feature are concatenated, and the field
+//! `NAME/lengths` has their lengths. The label is not a field: its class is known from the scan.
 //!
 //! Cost: one walk over a record, and one copy of its values.
 
@@ -41,7 +40,7 @@ impl Count {
         }
     }
 
-    /// The length of an array of them. Where all were empty so far, others may not be.
+    /// The length of an array of them. If all were empty so far, others may not be.
     fn length(self) -> Option<usize> {
         match self {
             Count::Always(count) if count > 0 => usize::try_from(count).ok(),
@@ -61,7 +60,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Writes the field, or two, that the feature becomes; returns the number of values.
+    /// Writes the one or two fields of the feature; returns the number of values.
     #[inline]
     fn put(
         &self,
@@ -98,10 +97,10 @@ impl Known {
     }
 }
 
-/// What a feature becomes in a row.
+/// The form of a feature in a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Form {
-    /// Nothing: it has no values, or a name that rows cannot have.
+    /// Left out: it has no values, or a name that rows cannot have.
     Out,
     Label,
     Number(DType),
@@ -117,16 +116,16 @@ enum Form {
 pub(crate) struct ExampleFields {
     /// In ascending order of their names.
     pub(crate) known: Vec<Known>,
-    /// Which of them is at which position of the first record; others mostly have the same order.
+    /// The index of the feature at each position of the first record; other records mostly have the same order.
     order: Vec<usize>,
     label: Option<usize>,
-    /// What `format` is called, for messages.
+    /// The name of the format, for messages.
     format: &'static str,
     fields: RecordFields,
 }
 
 impl ExampleFields {
-    /// The features of the first record; `None` where it is not an Example, or has no features or too many.
+    /// The features of the first record; `None` if it is not an Example, or has no features or too many.
     pub(crate) fn of_first(example: &[u8], format: &'static str) -> Option<ExampleFields> {
         let mut walk = Features::of(0..example.len() as u64);
         let mut known: Vec<(Known, usize)> = Vec::new();
@@ -189,7 +188,7 @@ impl ExampleFields {
         Ok(ExampleFields { label, ..self }.described())
     }
 
-    /// The name of the label, where there is one.
+    /// The name of the label, if there is one.
     pub(crate) fn label(&self) -> Option<&str> {
         self.label.map(|label| self.known[label].name.as_str())
     }
@@ -231,7 +230,7 @@ impl ExampleFields {
         self.described()
     }
 
-    /// The fields that these files have in common: where lengths differ, they vary.
+    /// The fields that these files have in common; lengths that differ become variable.
     pub(crate) fn widened(&self, others: &[FieldSpecs]) -> ExampleFields {
         let mut wider = self.clone();
         for known in &mut wider.known {
@@ -258,7 +257,7 @@ impl ExampleFields {
         out.map(|known| known.name.as_str()).collect()
     }
 
-    /// Bytes of `records` rows, whose features have this many values and bytes.
+    /// Bytes of `records` rows; `totals` are the values and bytes of each feature.
     pub(crate) fn row_bytes(&self, records: u64, totals: &[(u64, u64)]) -> u64 {
         let heads = self.fields.head_bytes();
         let of = |(known, (values, bytes)): (&Known, &(u64, u64))| match &known.form {
@@ -269,7 +268,7 @@ impl ExampleFields {
         records * heads + self.known.iter().zip(totals).map(of).sum::<u64>()
     }
 
-    /// Says what each feature becomes.
+    /// Determines the form of each feature.
     pub(crate) fn described(mut self) -> ExampleFields {
         let names: Vec<String> = self.known.iter().map(|known| known.name.clone()).collect();
         let mut fields = RecordFields::default();

@@ -1,4 +1,4 @@
-//! Records of bytes with a frame around them, whose bytes may be Examples: what TFRecord and ArrayRecord share.
+//! Records of bytes in frames, possibly Examples: the common part of TFRecord and ArrayRecord.
 
 pub(crate) mod example;
 pub(crate) mod example_fields;
@@ -22,12 +22,12 @@ use crate::record::rows::fields::RecordFields;
 use crate::samples::framed::example::stops_at;
 use crate::samples::framed::example_fields::ExampleFields;
 
-/// The argument that asks for records as bytes.
+/// The argument for records as bytes.
 pub(crate) const AS_BYTES: &str = "bytes";
 /// The field of records as bytes.
 const BYTES: &str = "bytes";
 
-/// What is wrong with an argument of a format of such records.
+/// Checks an argument of a format of such records; the error describes its fault.
 pub(crate) fn check_argument(format: &str, argument: &str) -> Result<(), String> {
     match argument {
         AS_BYTES => Ok(()),
@@ -46,7 +46,7 @@ pub(crate) fn refuses_label(label: &LabelColumn) -> Option<&'static str> {
 
 /// How the bytes of a record are framed.
 pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
-    /// Gives `with` the bytes of record `record` of the file, where their checksums fit.
+    /// Calls `with` with the bytes of record `record` of the file, if their checksums fit.
     fn open<R>(
         &self,
         record: u64,
@@ -55,7 +55,7 @@ pub(crate) trait Framing: fmt::Debug + Send + Sync + 'static {
     ) -> Result<R, Fault>;
 }
 
-/// What the bytes of records are.
+/// The kind of the bytes of records.
 #[derive(Clone, Debug)]
 pub(crate) enum Payload {
     Bytes(RecordFields),
@@ -70,7 +70,7 @@ impl Payload {
         Payload::Bytes(fields)
     }
 
-    /// As the first record and the options say.
+    /// From the first record and the options.
     pub(crate) fn of(
         first: &[u8],
         format: &'static str,
@@ -122,7 +122,7 @@ impl Payload {
         bytes + records * Payload::bytes().fields().row_bytes()
     }
 
-    /// Adds what a scan found, and remarks for the user.
+    /// Applies the tallies of a scan; returns remarks for the user.
     pub(crate) fn with_tallies(self, tallies: &[u64]) -> (Payload, Vec<String>) {
         let (Payload::Example(fields), Some((with_more, words))) = (&self, tallies.split_first())
         else {

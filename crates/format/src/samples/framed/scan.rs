@@ -1,7 +1,7 @@
-//! A scan over records that are Examples: which class each has, and how many values their features have.
+//! A scan over records that are Examples: their classes, and the counts of values of their features.
 //!
-//! A record that it does not understand is reported as bad when it is read, not here. A record with a new label or a
-//! new number of values counts only where its checksum fits: damage adds no classes, and does not make lengths vary.
+//! A record that it cannot parse is reported as bad when it is read, not here. A record with a new label or a new count
+//! of values counts only if its checksum fits: damage adds no classes, and does not make lengths vary.
 
 use crate::locate::scanned::Scanned;
 use std::io;
@@ -17,7 +17,7 @@ use crate::samples::framed::example_fields::ExampleFields;
 /// Records up to this many bytes are read whole, which is faster than hopping.
 const WHOLE: u64 = 16 << 10;
 
-/// What is known after the records so far.
+/// The state after the records so far.
 pub(crate) struct ExampleScan {
     fields: ExampleFields,
     classes: ClassesSoFar,
@@ -39,7 +39,7 @@ struct Met {
     bytes: u64,
 }
 
-/// What else the current record has.
+/// Other contents of the current record.
 struct Rest {
     has_more: bool,
     label: Label,
@@ -54,7 +54,7 @@ enum Label {
 }
 
 impl ExampleScan {
-    /// A scan over records whose first has these fields.
+    /// A scan over records, with the fields of the first.
     pub(crate) fn new(fields: ExampleFields) -> ExampleScan {
         ExampleScan {
             totals: vec![(0, 0); fields.known.len()],
@@ -125,7 +125,7 @@ impl ExampleScan {
         self.classes.push_none();
     }
 
-    /// Whether the record says something new.
+    /// Whether the record adds a label, or changes the kind or count of a feature.
     fn is_news(&self, label: Label) -> bool {
         let is_news = |met: &Met| {
             let known = &self.fields.known[met.feature];
@@ -207,7 +207,7 @@ impl ExampleScan {
         })
     }
 
-    /// What there is to know.
+    /// The result of the scan.
     pub(crate) fn finish(self) -> Scanned {
         let fields = self.fields.described();
         let (labels, names, codes) = self.classes.finish();

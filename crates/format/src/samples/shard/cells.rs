@@ -1,4 +1,4 @@
-//! The cells of samples in shards: what their bytes say, by the name of their encoding.
+//! The cells of samples in shards: decodes their bytes by the name of their encoding.
 
 use pelton_batch::DType;
 
@@ -44,7 +44,7 @@ impl Element {
         self.dtype().bytes()
     }
 
-    /// Numbers as rows hold them; `None` where one is too large.
+    /// Numbers as rows hold them; `None` if one is too large.
     pub(crate) fn checked(self, stored: &[u8]) -> Option<&[u8]> {
         let (numbers, _) = stored.as_chunks();
         let fits = |number: &[u8; 8]| i64::from_le_bytes(*number) >= 0;
@@ -52,7 +52,7 @@ impl Element {
     }
 }
 
-/// Where the type and the shape of an array are stated.
+/// The source of the type and the shape of an array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     /// With the column.
@@ -68,10 +68,10 @@ pub(crate) enum Shape {
     Torch,
 }
 
-/// What a cell holds.
+/// The kind of a cell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Cell {
-    /// Nothing that a row can hold.
+    /// Left out: rows cannot hold it.
     Out,
     /// A string of bytes.
     Text,
@@ -92,7 +92,7 @@ pub(crate) struct Found<'a> {
 }
 
 impl Cell {
-    /// The array in the bytes of a cell; `None` where they are not an array.
+    /// The array in the bytes of a cell; `None` if they are not an array.
     pub(crate) fn array<'a>(&self, bytes: &'a [u8]) -> Option<Found<'a>> {
         let mut rest = bytes;
         let (element, dims) = match self {

@@ -18,7 +18,7 @@ pub(crate) const INDEX: &str = "index.json";
 /// Longest index.
 const MOST_INDEX_BYTES: u64 = 1 << 30;
 
-/// What an index says.
+/// The contents of an index.
 #[derive(Deserialize)]
 pub(crate) struct Index {
     /// Of MosaicML Streaming.
@@ -28,7 +28,7 @@ pub(crate) struct Index {
     pub(crate) config: Option<Config>,
 }
 
-/// What LitData's index says of all chunks.
+/// The settings of all chunks in LitData's index.
 #[derive(Deserialize)]
 pub(crate) struct Config {
     pub(crate) compression: Option<String>,
@@ -83,10 +83,10 @@ fn malformed(index: &Path, what: impl Display) -> FormatError {
     FormatError::malformed(0, what).in_file(index)
 }
 
-/// A file, and what an index says of its bytes.
+/// A file, with its size and checksum if an index states them.
 type Stated = (PathBuf, Option<Expected>);
 
-/// The shards that a path stands for, and what its index says of their bytes; `None` where it is a data file itself.
+/// The shards that a path stands for, with the sizes and checksums in its index; `None` if it is a data file itself.
 pub(crate) fn shards(
     path: &Path,
     options: &OpenOptions,

@@ -1,5 +1,5 @@
-//! LitData: chunks of samples next to an `index.json` that says which cells they have (`shard.rs`). A folder of them is
-//! opened by that file (`shard_folder.rs`).
+//! LitData: chunks of samples next to an `index.json` that describes their cells (`mod.rs`). A folder of them is opened
+//! by that file (`folder.rs`).
 
 use std::path::Path;
 
@@ -44,7 +44,7 @@ fn refused(index: &Path, what: String) -> FormatError {
     FormatError::malformed(0, format!("{what}; {remedy}")).in_file(index)
 }
 
-/// The columns in an index, or why they cannot be read.
+/// The columns in an index; the error says why they cannot be read.
 fn columns_of(config: Config) -> Result<Vec<Column>, String> {
     if config.encryption.is_some() {
         return Err("its chunks are encrypted, and are not read".into());
@@ -110,7 +110,7 @@ fn cell_of(format: &str) -> Cell {
 }
 
 /// The names of the leaves of a sample, from the text of a Torch `TreeSpec`: keys and indices with dots between them,
-/// and `data` where a sample is one leaf.
+/// and `data` if a sample is one leaf.
 pub(crate) fn names_of(spec: &str) -> Option<Vec<String>> {
     let spec: Value = serde_json::from_str(spec).ok()?;
     let mut names = Vec::new();
@@ -134,7 +134,7 @@ fn walk(spec: &Value, before: &str, depth: usize, names: &mut Vec<String>) -> Op
     let children = spec.get("children_spec")?.as_array()?;
     let keys: Option<Vec<Value>> = if kind.ends_with("dict") || kind.ends_with("Dict") {
         let context = serde_json::from_str(spec.get("context")?.as_str()?).ok()?;
-        // Before the keys of a `defaultdict` is what makes its values.
+        // The keys of a `defaultdict` come after the maker of its values.
         let [_, keys] = if kind.ends_with("defaultdict") {
             serde_json::from_value(context).ok()?
         } else {

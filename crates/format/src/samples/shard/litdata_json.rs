@@ -1,9 +1,8 @@
-//! What LitData's serialiser `json` writes of lists and dictionaries, as JSON text.
+//! Converts lists and dictionaries of LitData's serialiser `json` to JSON text.
 //!
 //! A value is a tag of one byte and its content; lengths are u32, numbers little-endian. Older versions wrote JSON
-//! itself, which begins with none of the tags. Every value becomes text, for the same field may hold numbers in one
-//! sample and strings in the next. As Python writes them, numbers that are not finite are NaN, Infinity and
-//! -Infinity.
+//! itself, which never begins with a tag. Every value becomes text, for the same field may hold numbers in one sample
+//! and strings in the next. As Python writes them, numbers that are not finite are NaN, Infinity and -Infinity.
 
 /// Deepest nesting of dictionaries.
 const MOST_DEPTH: usize = 64;
@@ -12,7 +11,7 @@ const MOST_BYTES: usize = 1 << 30;
 /// Larger bytes are not tags.
 const LAST_TAG: u8 = 0x20;
 
-/// The JSON text of a cell; `None` where its bytes are damaged.
+/// The JSON text of a cell; `None` if its bytes are damaged.
 pub(crate) fn json_text(cell: &[u8]) -> Option<Vec<u8>> {
     if cell.first().is_none_or(|tag| *tag > LAST_TAG) {
         return Some(cell.to_vec());
@@ -68,7 +67,7 @@ fn list(
     entries(rest, text, b"[]", item)
 }
 
-/// As many entries as the length before them states, between these brackets.
+/// A length and its entries, as text between these brackets.
 fn entries(
     rest: &mut &[u8],
     text: &mut Vec<u8>,

@@ -1,5 +1,5 @@
 //! MDS: the shards of MosaicML Streaming. Each describes its columns in JSON between its table and its samples; a
-//! folder of them is opened by its `index.json` (`shard_folder.rs`).
+//! folder of them is opened by its `index.json` (`folder.rs`).
 
 use serde::Deserialize;
 
@@ -51,7 +51,7 @@ impl Format for Mds {
     }
 }
 
-/// The columns in a description, or what is wrong with it.
+/// Parses the columns of a description; the error describes its fault.
 pub(crate) fn columns_of(config: &[u8]) -> Result<Vec<Column>, String> {
     let config: Config = serde_json::from_slice(config)
         .map_err(|error| format!("it does not describe its columns ({error})"))?;

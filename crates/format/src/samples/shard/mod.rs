@@ -1,4 +1,4 @@
-//! Shards: files of samples whose cells lie one after another, as MosaicML Streaming and LitData write them.
+//! Shards: files of samples with contiguous cells, as MosaicML Streaming and LitData write them.
 //!
 //! ```text
 //! shard   samples u32 | start of each sample, and the end of the last, u32 each | … | samples
@@ -6,8 +6,8 @@
 //! ```
 //!
 //! Numbers are little-endian. The table lists the offsets of samples, so only labels need a scan: the label of every
-//! sample is read once, and kept in a sidecar. Where the type or the number of dimensions of an array is in its cell,
-//! the first sample's counts for all.
+//! sample is read once, and kept in a sidecar. If the type or the number of dimensions of an array is in its cell, the
+//! first sample's holds for all.
 
 pub(crate) mod cells;
 pub(crate) mod checksum;
@@ -56,7 +56,7 @@ pub(crate) struct Column {
     pub(crate) cell: Cell,
     /// The name of its encoding in the file.
     pub(crate) encoding: String,
-    /// Bytes of every cell, where samples do not state them.
+    /// Bytes of every cell, if samples do not state them.
     pub(crate) fixed: Option<u32>,
 }
 
@@ -213,7 +213,7 @@ enum Class<'a> {
 #[derive(Debug)]
 struct ShardDecoder {
     columns: Vec<Column>,
-    /// What each column becomes.
+    /// The form of each column in rows.
     forms: Vec<Form>,
     /// Bytes of a sample that state the lengths of its cells.
     sizes_bytes: usize,
@@ -231,7 +231,7 @@ enum Form {
 }
 
 impl ShardDecoder {
-    /// Takes from the first sample what columns do not state.
+    /// Takes properties that the columns do not state from the first sample.
     fn new(
         source: &Source<'_>,
         columns: Vec<Column>,
@@ -308,7 +308,7 @@ impl ShardDecoder {
             .collect()
     }
 
-    /// Bytes of all rows, or slightly more where cells have headers that rows lack.
+    /// Bytes of all rows, or slightly more if cells have headers that rows lack.
     fn row_bytes(&self, records: u64, sample_bytes: u64) -> u64 {
         let others = self.columns.iter().zip(&self.forms);
         let others = others.filter(|(_, form)| matches!(form, Form::Out | Form::Label));
@@ -356,7 +356,7 @@ impl ShardDecoder {
         (number.abs() < LABEL_LIMIT).then_some(Class::Number(number))
     }
 
-    /// Writes the field of a column; an error where its cell is not of the column's type.
+    /// Writes the field of a column; an error if its cell is not of the column's type.
     fn put(
         &self,
         column: usize,

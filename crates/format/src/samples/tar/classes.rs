@@ -12,10 +12,10 @@ use crate::record::numbers::parse::parse_f64;
 
 /// Longest member `cls`.
 const MOST_CLASS_BYTES: u64 = 64;
-/// Longest member `json` in which a class is looked for.
+/// Longest member `json` to search for a class.
 const MOST_JSON_BYTES: u64 = 16 << 20;
 
-/// A sample whose member `json` states no class.
+/// The error for a sample without a class in its member `json`.
 fn no_label(sample: &[u8], fault: Fault) -> FormatError {
     FormatError::new(format!("sample {}: {fault}", excerpt(sample)))
         .of_kind(FormatErrorKind::Record)
@@ -35,15 +35,15 @@ pub(crate) struct TarClasses<'a> {
     has_class: bool,
     /// Whether some sample does.
     any: bool,
-    /// What the first class was: an integer or a string.
+    /// The kind of the first class: an integer or a string.
     kind: Option<&'static str>,
 }
 
 /// The classes of a file.
 pub(crate) struct ClassesFound {
-    /// None where no sample states a class.
+    /// Empty if no sample states a class.
     pub(crate) labels: Vec<f64>,
-    /// One a label where classes have names, in ascending order.
+    /// If classes have names, one a label, in ascending order.
     pub(crate) names: Vec<String>,
     pub(crate) codes: Codes,
 }
@@ -68,7 +68,7 @@ impl<'a> TarClasses<'a> {
         self.codes.push(0);
     }
 
-    /// How many bytes of a member of `size` bytes contain the class; `None` where another member has it.
+    /// How many bytes of a member of `size` bytes contain the class; `None` if another member has it.
     pub(crate) fn bytes_of(&self, extension: &[u8], size: u64) -> Option<u64> {
         let (member, most) = match self.key {
             Some(_) => (&b"json"[..], MOST_JSON_BYTES),
@@ -152,7 +152,7 @@ impl<'a> TarClasses<'a> {
         })
     }
 
-    /// The last sample ends; whether it states a class.
+    /// Ends the last sample; returns whether it states a class.
     pub(crate) fn end_sample(&self, sample: &[u8]) -> Result<bool, FormatError> {
         match self.key {
             Some(key) if !self.has_class => {
@@ -170,7 +170,7 @@ impl<'a> TarClasses<'a> {
         if let Some(last) = self.codes.last_mut() {
             *last = NO_CLASS;
         }
-        // It counts as unlabelled only where all are.
+        // It counts as unlabelled only if all are.
         self.has_class = self.any;
     }
 
@@ -178,7 +178,7 @@ impl<'a> TarClasses<'a> {
         if !self.names.is_empty() {
             return self.named();
         }
-        // Class 0 is listed first for samples without a class; where no sample has it, it is dropped.
+        // Class 0 is listed first for samples without a class; if no sample has it, it is dropped.
         if !self.any {
             self.labels.clear();
         } else if !self.codes.contains(&0) && self.labels.len() > 1 {
@@ -194,7 +194,7 @@ impl<'a> TarClasses<'a> {
         }
     }
 
-    /// Names are sorted, as those of folders are, whatever the order of the samples.
+    /// Sorts names, as those of folders are, independent of the order of the samples.
     fn named(mut self) -> ClassesFound {
         let mut names: Vec<(String, u32)> = self.names.into_iter().collect();
         names.sort_unstable();

@@ -1,4 +1,4 @@
-//! The members of one sample of a tar file, in place.
+//! The members of one sample of a tar file, without copying.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use crate::locate::tar::walk::{Entry, Step, step};
 /// One member of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Member<'a> {
-    /// The part of the file name after its first dot, such as `jpg` or `seg.png`; empty where it has none.
+    /// The part of the file name after its first dot, such as `jpg` or `seg.png`; empty if it has none.
     pub extension: &'a [u8],
     /// Name of the file without its folders.
     pub file_name: &'a [u8],
@@ -86,7 +86,7 @@ pub(crate) struct NameParts<'a> {
 }
 
 impl<'a> NameParts<'a> {
-    /// `None` where the file name is empty or starts with a dot.
+    /// `None` if the file name is empty or starts with a dot.
     pub(crate) fn of(name: &'a [u8]) -> Option<NameParts<'a>> {
         let slash = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
         let (folder, file) = name.split_at(slash);

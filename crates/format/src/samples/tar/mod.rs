@@ -3,16 +3,16 @@
 //! The key of a member is its path up to the first dot of the file name; the rest is its extension. A record is the
 //! range of the file from the first header of its first member to the next record, so it is read with one access, and
 //! [`members`](crate::samples::tar::members) splits it. Folders between members belong to the record before them.
-//! Links, devices and names that start with a dot are skipped and counted in a note. Refused are sparse members,
-//! whose data are not contiguous; a key that appears again later, because one range cannot hold both parts; and, as
-//! in WebDataset, an extension that a sample has twice, since either may be meant.
+//! Links, devices and names that start with a dot are skipped and counted in a note. It refuses sparse members, because
+//! their data are not contiguous; a key that appears again later, because one range cannot hold both parts; and, as
+//! WebDataset does, an extension that a sample has twice, because it is ambiguous.
 //!
-//! The class of a record is the number in its member `cls`, 0 where there is none, or the value of a key of its
-//! member `json` (`classes.rs`).
+//! The class of a record is the number in its member `cls`, 0 if there is none, or the value of a key of its member
+//! `json` (`classes.rs`).
 //!
-//! Cost: one walk over the headers, 512 bytes a member where members are long, all of the file where they are short;
-//! kept in a sidecar. 8 bytes a record during the walk. Scanning chunks in several threads was rejected: each header
-//! depends on the one before, and one thread keeps up with memory.
+//! Cost: one walk over the headers, 512 bytes a member if members are long, all of the file if they are short; kept in
+//! a sidecar. 8 bytes a record during the walk. Scanning chunks in several threads was rejected: each header depends on
+//! the one before, and one thread keeps up with memory.
 
 pub(crate) mod classes;
 pub(crate) mod members;
@@ -41,9 +41,9 @@ use crate::samples::tar::members::NameParts;
 const SHAPE: u64 = 6;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of members";
-/// How far after an archive's end further content is looked for.
+/// How far after an archive's end to look for further content.
 const LOOK_BEHIND_END: u64 = 1 << 20;
-/// Mean bytes of a sample that the list of offsets is first built for.
+/// Assumed mean bytes of a sample for building the list of offsets.
 const EXPECTED_SAMPLE_BYTES: u64 = 16 << 10;
 
 /// Counts of a walk besides records; the order is that of the sidecar.
@@ -54,9 +54,9 @@ struct Tallies {
     others: u64,
     hidden: u64,
     unlabelled: u64,
-    /// 1 where the archive lacks the final block of zeros.
+    /// 1 if the archive lacks the final block of zeros.
     unended: u64,
-    /// Offset of content after the end; 0 where there is none.
+    /// Offset of content after the end; 0 if there is none.
     behind: u64,
 }
 
@@ -129,7 +129,7 @@ impl Format for Tar {
         "tar"
     }
 
-    /// By the checksum of the first header, whatever dialect it is in.
+    /// By the checksum of the first header, in any dialect.
     fn recognise(&self, head: &Head<'_>) -> Option<Match> {
         let first = head.bytes.first_chunk::<512>();
         if first.is_some_and(crate::locate::tar::header::has_checksum) {
@@ -172,7 +172,7 @@ impl Format for Tar {
     }
 }
 
-/// Distinguishes keys in sidecars and fingerprints; 0 means none.
+/// Distinguishes keys in sidecars and fingerprints; 0 means no key.
 fn key_hash(key: &JsonKey) -> u64 {
     let text = key.to_string();
     let hash = text
@@ -187,8 +187,8 @@ fn scan(source: &Source<'_>, key: Option<&JsonKey>) -> Result<Located, FormatErr
     scan_samples(&mut window, key, source.options.tolerant, check_interrupt)
 }
 
-/// Walks over all headers and groups members into samples; with a key, classes are its values in members `json`.
-/// Where the walk cannot continue, a tolerant one ends with a sample that cannot be decoded.
+/// Walks over all headers and groups members into samples; with a key, classes are its values in members `json`. If the
+/// walk cannot continue, a tolerant one ends with a sample that cannot be decoded.
 pub(crate) fn scan_samples(
     source: &mut impl ByteSource,
     key: Option<&JsonKey>,
@@ -240,7 +240,7 @@ fn broken(member: &str, why: Broken) -> FormatError {
     }
 }
 
-/// The name in the header of a truncated member, where that much of the file exists.
+/// The name in the header of a truncated member, if the file contains that much of it.
 fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
     let Broken::Truncated { start, .. } = *why else {
         return None;
@@ -253,7 +253,7 @@ fn member_at(source: &mut impl ByteSource, why: &Broken) -> Option<String> {
     Some(excerpt(&block[header.name]))
 }
 
-/// Offset of the first non-zero byte after the block at `end`; 0 where there is none.
+/// Offset of the first non-zero byte after the block at `end`; 0 if there is none.
 fn behind_end(source: &mut impl ByteSource, end: u64) -> std::io::Result<u64> {
     let last = source.size().min(end.saturating_add(LOOK_BEHIND_END));
     let mut at = end;
@@ -394,7 +394,7 @@ impl<'a> Samples<'a> {
         self.first_bad.get_or_insert(self.starts.len() - 1);
     }
 
-    /// Ends with a sample that reaches into the header at `at`, where the archive is cut off or damaged: the last
+    /// The archive is cut off or damaged at the header at `at`. Ends with a sample that reaches into it: the last
     /// sample including its unreadable next member, unless that header names another sample.
     fn add_broken(&mut self, source: &mut impl ByteSource, at: u64) -> Result<(), FormatError> {
         let end = source.size().min(at + BLOCK as u64);
@@ -436,7 +436,7 @@ impl<'a> Samples<'a> {
         Ok(())
     }
 
-    /// The last sample ends where the next one starts.
+    /// Ends the last sample at `end`, the start of the next one.
     fn close_sample(&mut self, end: u64) -> Result<(), FormatError> {
         if let Some(last) = self.starts.last() {
             self.longest = self.longest.max(end - last);

@@ -1,8 +1,8 @@
 //! CSV and TSV: one record a line. Features are numbers; one column is the label, a number or a name.
 //!
-//! `heading.rs` decides whether the first line is the header. Cells may be in double quotes (`cells.rs`), so that a
-//! record may have several lines, and have blanks around them; empty lines are skipped. Rows are dense: every row must
-//! have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN,
+//! `heading.rs` decides whether the first line is the header. Cells may have blanks around them, and may be in double
+//! quotes (`quoted.rs`), so that a record may have several lines; empty lines are skipped. Rows are dense: every row
+//! must have as many cells as the first. Truth values among features are 1 and 0. A cell that is empty or says NA, NaN,
 //! None, `?` or the like is missing: a fault, unless a value replaces missing ones.
 
 pub(crate) mod preamble;
@@ -30,15 +30,15 @@ pub struct DelimitedRules {
     pub decimal_comma: bool,
     /// Cells a row.
     pub columns: usize,
-    /// Column of the label, from 0; `None` where rows have none.
+    /// Column of the label, from 0; `None` if rows have none.
     pub label: Option<usize>,
-    /// The feature of each column, where columns are not in the order of the features.
+    /// The feature of each column, if columns are not in the order of the features.
     pub order: Option<Arc<[u32]>>,
     /// How many columns are neither features nor the label; they come after the features in `order`.
     pub extra: usize,
-    /// The replacement for missing values, one a feature; missing values are faults where `None`.
+    /// The replacement for missing values, one a feature; missing values are faults if `None`.
     pub missing: Option<Arc<[f32]>>,
-    /// What numbers features become.
+    /// The type of the numbers that features become.
     pub dtype: FeatureType,
 }
 
@@ -58,8 +58,7 @@ impl DelimitedRules {
     }
 }
 
-/// Writes the features of the first record of `bytes` to `row`; returns the label's cell as it is written, where rows
-/// have one.
+/// Writes the features of the first record of `bytes` to `row`; returns the text of the label's cell, if rows have one.
 pub fn decode_delimited_line<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,
@@ -68,7 +67,7 @@ pub fn decode_delimited_line<'b>(
     decode_cells(bytes, rules, row)
 }
 
-/// The same of features of any type.
+/// The same for features of any type.
 #[inline]
 pub(crate) fn decode_cells<'b, T: Feature>(
     bytes: &'b [u8],
@@ -127,7 +126,7 @@ pub(crate) fn decode_cells<'b, T: Feature>(
     Ok(label_cell)
 }
 
-/// Calls `f` with each cell of the first record of `bytes`, as it is written, and its column.
+/// Calls `f` with the text of each cell of the first record of `bytes`, and its column.
 pub(crate) fn each_cell<'b>(
     bytes: &'b [u8],
     rules: &DelimitedRules,
@@ -156,7 +155,7 @@ fn unusual_value<T: Feature>(
     rules: &DelimitedRules,
 ) -> Result<T, Fault> {
     let column = column as u64 + 1;
-    // In a row that is too short or too long, a wrong cell is not what is wrong.
+    // In a row that is too short or too long, report its length rather than a wrong cell.
     let or_ragged = |fault| match Cells::new(record, rules.delimiter).count() {
         found if found == rules.columns => fault,
         _ => ragged(record, rules),

@@ -6,11 +6,11 @@ use crate::record::cells::quoted::bare;
 use crate::record::cells::words::is_number_with_comma;
 use crate::record::error::{FormatError, FormatErrorKind, excerpt};
 
-/// What may separate the cells of the table.
+/// The possible delimiters.
 const DELIMITERS: [u8; 4] = [b',', b';', b'\t', b'|'];
 
-/// Where the table begins: after a byte order mark, leading lines that begin with `#`, and a line `sep=;`. `notes`
-/// name what is passed over.
+/// The offset of the table: after a byte order mark, leading lines that begin with `#`, and a line `sep=;`. Skipped
+/// lines are reported in `notes`.
 ///
 /// Errors: lines that end in CR alone, a line that may be a comment or the header, and a title.
 pub(crate) fn table_start(
@@ -80,7 +80,7 @@ fn said(text: &[u8], at: usize, line: &[u8], what: &str) -> String {
     format!("line {number} ({}) {what}", excerpt(line))
 }
 
-/// Whether a line says what separates cells, which the lines after it show.
+/// Whether a line names the delimiter, as `sep=;`; it is skipped, because the lines after it show the delimiter.
 fn is_separator(line: &[u8]) -> bool {
     let line = bare(line);
     line.len() == 5 && line[..4].eq_ignore_ascii_case(b"sep=")

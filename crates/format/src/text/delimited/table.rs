@@ -1,4 +1,4 @@
-//! CSV and TSV files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes CSV and TSV files.
 
 use std::sync::Arc;
 
@@ -66,7 +66,7 @@ impl Format for Delimited {
         let shape = LineShape::Delimited {
             delimiter,
             decimal_comma,
-            // Targets are no list of labels, which a scan would make.
+            // Targets are not classes, so the scan must not list them.
             label: label.filter(|_| !source.options.targets),
             columns,
         };
@@ -96,7 +96,7 @@ impl Format for Delimited {
         let nonzeros = records.saturating_mul(width as u64);
         let shard = Shard::features(layout, width as u64, records, nonzeros, decoder);
         Ok(Shard {
-            // Tables have a label, even where every cell of it is bad.
+            // Tables have a label, even if every cell of it is bad.
             labels: FileLabels::Listed(labels),
             nonzeros: shard.nonzeros,
             columns: table.schema,
@@ -228,7 +228,8 @@ impl Cells for DelimitedDecoder {
     }
 }
 
-/// Notes a label column that nobody named and that has another text in each record: such texts are hardly classes.
+/// Warns if the user named no label column and the chosen one has a different text in each record: such texts are
+/// hardly classes.
 fn note_a_class_each(source: &Source<'_>, contents: &Located, notes: &mut Vec<String>) {
     const FEW: u64 = 4;
     let (records, options) = (contents.starts.len(), source.options);

@@ -1,4 +1,4 @@
-//! The columns of a CSV or TSV file: what its first line says, compared with the known columns.
+//! The columns of a CSV or TSV file, from its first line and the known columns.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::record::cells::label_column::LabelColumn;
 use crate::record::cells::label_column::no_label_column;
 use crate::record::error::FormatError;
 
-/// The feature of each column, where these have another order; the label's entry is unused.
+/// The feature of each column, if columns and features differ in order; the label's entry is unused.
 type Order = Option<Arc<[u32]>>;
 
 /// The columns of a CSV or TSV file.
@@ -23,16 +23,17 @@ pub(crate) struct TableColumns {
     pub(crate) order: Order,
     /// Columns that are neither features nor the label.
     pub(crate) extra: usize,
-    /// The names in the order of the features, where the first line says them.
+    /// The names in the order of the features, if the first line is a header.
     pub(crate) schema: Option<Schema>,
-    /// The same and those of further columns, or positions from 1 where the first line says none.
+    /// The same and those of further columns, or positions from 1 without a header.
     pub(crate) names: Vec<String>,
-    /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as
-    /// that of row numbers.
+    /// Whether some of the first cells of features are neither numbers nor missing, or a column has no name, as columns
+    /// of row numbers do.
     pub(crate) has_text: bool,
 }
 
-/// What separates the cells of a table that begins at `start`, `usual` or something else, with a note; and whether numbers have decimal commas.
+/// The delimiter of a table that begins at `start`, and whether its numbers have decimal commas. A delimiter other than
+/// `usual` is noted.
 pub(crate) fn delimiter_in(
     source: &Source<'_>,
     start: u64,
@@ -67,8 +68,8 @@ fn first_lines_of<'a>(
 }
 
 impl TableColumns {
-    /// Reads the columns of a table that begins at `start`, whose first non-blank line is `line`, whose cells `delimiter` separates, and whose
-    /// numbers have decimal commas or not.
+    /// Reads the columns of a table that begins at `start` and has `line` as its first non-blank line; `decimal_comma`
+    /// says whether its numbers have decimal commas.
     pub(crate) fn of(
         source: &Source<'_>,
         start: u64,
@@ -174,7 +175,7 @@ impl TableColumns {
     }
 }
 
-/// The label's column in a first line that names columns; it may be missing where `any_label`.
+/// The label's column in a first line that names columns; it may be missing if `any_label`.
 fn label_among(
     known: &KnownColumns,
     heading: &Heading,
@@ -187,7 +188,7 @@ fn label_among(
     let label = match &meant {
         LabelColumn::Name(name) if any_label && !heading.has(name) => None,
         LabelColumn::Name(_) => Some(heading.label(&meant, true)?),
-        // A column of features in the label's usual position is not the label, nor is one of several others.
+        // A column in the label's usual position is the label only if it is not a feature and is the only other column.
         _ => {
             let label = heading.label(&meant, true)?;
             let is_other = |name: &String| features.get(name).is_none();

@@ -1,4 +1,4 @@
-//! What the keys of JSON objects have in all records.
+//! The kinds of the values of JSON keys over all records.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 use crate::locate::places::located::{text_of, words_of};
 use crate::record::error::{Fault, excerpt};
 
-/// Why a key is left out whose values are all null.
+/// The reason for leaving out a key that has only null values.
 pub(crate) const NULLS: &str = "every line has null";
 /// Most keys of all records together.
 const MOST_KEYS: usize = 4096;
@@ -19,10 +19,10 @@ const MOST_EXACT: u64 = 1 << 53;
 /// Deepest list.
 const MOST_DEPTH: usize = 6;
 
-/// What a value is, in every record so far.
+/// The kind of a key's values, over all records so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
-    /// Nothing that can be a field.
+    /// Cannot be a field.
     Other,
     /// No value.
     Null,
@@ -51,14 +51,14 @@ pub(crate) struct Known {
     pub(crate) bytes: u64,
 }
 
-/// What is known of the keys of a file.
+/// The keys of a file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Schema {
     /// Those that can be fields, in ascending order.
     pub(crate) known: Vec<Known>,
     /// Those that are not, and why.
     pub(crate) left_out: Vec<(String, String)>,
-    /// The number of records without a label where others have one, and the line of the first.
+    /// If only some records have a label: how many lack it, and the line of the first that does.
     pub(crate) unlabelled: Option<(u64, u64)>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Scans the next record, the object of a line; an error where there are too many keys.
+    /// Scans the next record, the object of a line; an error if there are too many keys.
     pub(crate) fn add(
         &mut self,
         object: &Map<String, Value>,
@@ -215,7 +215,7 @@ impl Key {
     }
 }
 
-/// What a value is, for messages.
+/// The kind of a value, for messages.
 pub(crate) fn described(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),
@@ -319,8 +319,8 @@ impl Kind {
     }
 }
 
-/// Lengths of the nested lists of a value, outermost first, and its numbers; `None` where neighbouring lists differ
-/// in length, or where a null is among the numbers and `fills` is false.
+/// Lengths of the nested lists of a value, outermost first, and its numbers; `None` if neighbouring lists differ in
+/// length, or if a null is among the numbers and `fills` is false.
 pub(crate) fn array(
     value: &Value,
     whole: bool,

@@ -1,11 +1,11 @@
-//! JSON Lines: each line is an object whose values are the fields of a record.
+//! JSON Lines: each line is an object, and its values are the fields of a record.
 //!
 //! Whole numbers become i64, other numbers f64, true and false 1 and 0, lists of them (also nested, of equal lengths)
-//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. The keys of all records count, or
-//! with `jsonl:KEY,…` those that are named. A null is a missing value: its record is bad unless missing values are
-//! filled. A key that some record lacks is left out with a note that names the line, unless missing values are
-//! filled; so is a key with different kinds of values, with nothing but null, or with whole numbers that neither type
-//! holds exactly. The label is a number, a truth value or a string under the key `label`, or under the named key.
+//! arrays, strings bytes, and objects and other lists the bytes of their JSON text. All keys of all records are fields,
+//! or with `jsonl:KEY,…` the named ones. A null is a missing value: its record is bad unless missing values are filled.
+//! A key that some record lacks is left out with a note that names the line, unless missing values are filled; so is a
+//! key with different kinds of values, with nothing but null, or with whole numbers that neither type holds exactly.
+//! The label is a number, a truth value or a string under the key `label`, or under the named key.
 //!
 //! Cost: one pass that reads every line, kept in a sidecar; four bytes a record for its class in addition to the list
 //! of offsets.
@@ -41,7 +41,7 @@ use crate::text::json_lines::kinds::{Keys, Kind, Known, NULLS, Schema, array, de
 const LABEL: &str = "label";
 /// Longest line.
 const MOST_LINE_BYTES: u64 = 1 << 30;
-/// Tells these sidecars from others; 11 stood for keys without null, truth values and objects.
+/// Distinguishes these sidecars from others; 11 meant keys without null, truth values and objects.
 const SHAPE: u64 = 13;
 
 /// JSON Lines; with `selects`, some keys of them.
@@ -127,7 +127,7 @@ impl Format for JsonLines {
     }
 }
 
-/// The keys that become fields: the named ones, or all that can. Notes list those that cannot.
+/// The keys that become fields: the named ones, or all that can. Other keys are noted.
 fn chosen<'a>(
     source: &Source<'_>,
     schema: &'a Schema,
@@ -184,7 +184,7 @@ fn chosen<'a>(
     Ok(kinds)
 }
 
-/// The object of a line, or what is wrong with it.
+/// The object of a line, or its fault.
 fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     let line = line.trim_ascii_end();
     match serde_json::from_slice(line) {
@@ -197,7 +197,7 @@ fn object(line: &[u8]) -> Result<Map<String, Value>, Fault> {
     }
 }
 
-/// What is wrong, and at which byte of the line.
+/// The fault of a line that is not JSON, with the byte in the line.
 fn no_json(line: &[u8], error: &serde_json::Error) -> Fault {
     let column = error.column().clamp(1, line.len().max(1));
     // Its text ends in a line and a column; the line is always 1.
@@ -514,7 +514,7 @@ impl Cells for JsonDecoder {
     }
 }
 
-/// Decodes a line as the first line of a file: the schema and the row; `None` where it is not such a line.
+/// Decodes a line as the first line of a file: the schema and the row; `None` if it is not a valid one.
 pub fn decode_json_line(line: &[u8]) -> Option<(RecordFields, Rows)> {
     let object = object(line).ok()?;
     let mut keys = Keys::default();

@@ -1,4 +1,4 @@
-//! LIBSVM files: how they are recognised, opened and decoded.
+//! Recognises, opens and decodes LIBSVM files.
 
 use crate::locate::decoder::{Decoded, Decoder};
 use crate::locate::format::{Format, Match, Shard, Source};

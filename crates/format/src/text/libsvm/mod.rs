@@ -1,8 +1,8 @@
 //! LIBSVM text: `label index:value index:value …`, one record a line.
 //!
-//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines and the `qid:N` that
-//! svmlight writes after the label are skipped. Indices count from 1 (or from 0 on request) and ascend strictly.
-//! Entries whose value is 0 are kept, as LIBLINEAR keeps them; they change no result.
+//! Blanks are spaces and tabs, lines end in LF or CRLF, `#` starts a comment, empty lines and the `qid:N` that svmlight
+//! writes after the label are skipped. Indices count from 1 (or from 0 on request) and ascend strictly. Entries with
+//! value 0 are kept, as in LIBLINEAR; they change no result.
 //!
 //! The index before a colon is found and converted eight bytes at a time, and a value of one digit, the most
 //! frequent, costs one comparison; all others go through [`crate::record::numbers::parse`].
@@ -119,7 +119,7 @@ fn decode_entries(
     Ok(())
 }
 
-/// The index that starts at `at` and the start of its value; `None` where the token is not an index with a colon, or
+/// The index that starts at `at` and the start of its value; `None` if the token is not an index with a colon, or
 /// exceeds u32.
 #[inline]
 fn index_before_colon(bytes: &[u8], at: usize) -> Option<(u32, usize)> {

@@ -1,4 +1,4 @@
-//! How the columns of a table become features, by what they hold.
+//! Chooses how the columns of a table become features, by their cells.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::record::options::{Missing, OpenOptions};
 use crate::text::tables::column_found::{ColumnFound, MOST_VALUES};
 use crate::text::tables::survey::Survey;
 
-/// What a column of a table became.
+/// How a column of a table is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnUse {
     /// Its name; may be empty.
@@ -21,9 +21,9 @@ pub struct ColumnUse {
     pub what: String,
     /// Cells without a value.
     pub missing: u64,
-    /// Its features; none where it was left out.
+    /// How many features it has; 0 if it was left out.
     pub features: u64,
-    /// Whether it shares them with the other hashed columns.
+    /// Whether it shares its features with the other hashed columns.
     pub is_hashed: bool,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Choice {
     pub(crate) weights: Option<Arc<[f32]>>,
 }
 
-/// Whether a column is named as those that number the records are.
+/// Whether a column has a name that is typical of record ids.
 fn names_records(name: &str) -> bool {
     const NAMES: [&str; 19] = [
         "", "#", "id", "ids", "index", "idx", "row", "rows", "rowid", "rowname", "rownames", "no",
@@ -65,16 +65,16 @@ fn names_records(name: &str) -> bool {
     is_id || NAMES.contains(&&*lower) || lower.starts_with("unnamed: ")
 }
 
-/// The kind that a column seems to have, and what to remark on it. `is_named` says whether the file names it.
+/// The kind that a column seems to have, with a remark for the user. `is_named` says whether the file names it.
 fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Option<String>) {
-    /// Blanks a cell from which on cells are text rather than names.
+    /// From this many blanks a cell on, cells are text rather than names.
     const BLANKS: f64 = 2.5;
-    /// So few cells may be all different by chance.
+    /// Up to this count, cells may all differ by chance.
     const FEW: u64 = 20;
     if found.has_none() || found.is_constant() {
         return (ColumnKind::Ignore, None);
     }
-    // Cells among numbers that are none are bad.
+    // In a column of numbers, other cells are bad.
     if found.are_mostly_numbers() || found.is_written() {
         let is_number_of_record = if is_named {
             names_records(name)
@@ -122,7 +122,7 @@ fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Op
     (kind, remark)
 }
 
-/// Why a column is left out.
+/// The reason for leaving out a column.
 fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
     match found.distinct() {
         _ if is_told => "left out as told",
@@ -178,14 +178,14 @@ fn code_of(
                 slashes,
             }
         }
-        // Crosses are of no column alone.
+        // A cross has several columns; it is added elsewhere.
         ColumnKind::Ignore | ColumnKind::Label | ColumnKind::Weight | ColumnKind::Cross(_) => {
             return None;
         }
     })
 }
 
-/// A code in words, without what becomes of missing cells where there are none.
+/// Describes a code; omits its rule for missing cells if none are missing.
 fn said_of(code: &ColumnCode, missing: u64) -> String {
     let code = match code {
         ColumnCode::Number { flag, log1p, .. } if missing == 0 => ColumnCode::Number {
@@ -209,7 +209,7 @@ fn said_of(code: &ColumnCode, missing: u64) -> String {
     code.to_string()
 }
 
-/// Chooses codes for the columns of tables, the first of which is `first`.
+/// Chooses codes for the columns of tables; `first` is the first of them.
 pub(crate) fn choose(
     mut survey: Survey,
     first: &Opened,

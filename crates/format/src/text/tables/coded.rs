@@ -28,7 +28,7 @@ pub(crate) struct Coder {
     crosses: Vec<CodedCross>,
     /// Which features are numbers.
     numbers: Vec<bool>,
-    /// The first feature of hashed columns, and the number of all.
+    /// The first feature of hashed columns, and the count of all features.
     own: u32,
     features: usize,
     fingerprint: u64,
@@ -83,7 +83,7 @@ impl Coder {
                 seed: seeds.fold(0, mix),
             }
         };
-        // Those of a damaged schema may name columns that are not there.
+        // Crosses of a damaged schema may refer to columns that do not exist.
         let features = schema.features();
         let crosses = schema.crosses.iter().filter(|_| features.is_some());
         let crosses = crosses.map(cross).collect();
@@ -107,7 +107,7 @@ impl Coder {
         self.numbers.get(feature as usize).is_some_and(|is| *is)
     }
 
-    /// Entries of a row of so many bytes, about: all of it may be text.
+    /// An estimate of the entries of a row of `bytes` bytes; all of them may be text.
     pub(crate) fn entries(&self, bytes: u64) -> u64 {
         const WORD_BYTES: u64 = 6;
         let entries = |column: &CodedColumn| match &column.code {
@@ -119,8 +119,8 @@ impl Coder {
     }
 }
 
-/// The feature of each value of a category, the first of which is `at`: of its text, and where no other value has it
-/// of the number that it spells, because another file may store 1 where this one had "01", "1.0" or "true".
+/// The features of the values of a category, counted from `at`. Keys are the texts of the values and also the numbers
+/// that they spell, unless another value has that text: another file may store 1 for this one's "01", "1.0" or "true".
 fn features_of(values: &[String], at: u32) -> HashMap<Box<[u8]>, u32> {
     let spelled = (at..)
         .zip(values)
@@ -135,7 +135,7 @@ fn features_of(values: &[String], at: u32) -> HashMap<Box<[u8]>, u32> {
     features
 }
 
-/// The text of the number that a cell is or spells; codes that begin with 0 are no numbers.
+/// The text of the number that a cell is or spells; digits that begin with 0 are a code, not a number.
 fn number_text(cell: &Cell<'_>) -> Option<String> {
     let number = match cell {
         Cell::Spelled(text) | Cell::Text(text) => {
@@ -149,8 +149,8 @@ fn number_text(cell: &Cell<'_>) -> Option<String> {
     Some(number.to_string())
 }
 
-/// The hash of a cell in crosses: of the number that it is or spells, which files of another format may write
-/// differently, or else of its text.
+/// The hash of a cell in crosses: of its number, if it has one, which files of other formats may write differently, or
+/// else of its text.
 fn crossed_hash(seed: u64, cell: &Cell<'_>) -> u64 {
     let number = match cell {
         Cell::Date(..) => None,
@@ -162,13 +162,13 @@ fn crossed_hash(seed: u64, cell: &Cell<'_>) -> u64 {
     }
 }
 
-/// The entries of a row in the making.
+/// The entries of the row being built.
 #[derive(Default)]
 struct Entries {
     all: Vec<(u32, f32)>,
     /// The hashes of a cell of text.
     words: Vec<(u32, f32)>,
-    /// By column the hash of its cell, where a cross needs it.
+    /// By column the hash of its cell, if a cross needs it.
     crossed: Vec<u64>,
 }
 
@@ -177,7 +177,7 @@ thread_local! {
 }
 
 impl CodedColumn {
-    /// Adds the features of a cell; a missing number is `filled`, where that is given and the code has nothing else.
+    /// Adds the features of a cell; a missing number becomes `filled`, if given, unless the code has its own value.
     fn code(
         &self,
         cell: &Cell<'_>,
@@ -327,22 +327,22 @@ fn merge(entries: &mut Vec<(u32, f32)>) {
     });
 }
 
-/// The decoder of a table whose cells become features by codes.
+/// The decoder of a table with coded columns.
 #[derive(Debug)]
 pub(crate) struct Coded {
     cells: Arc<dyn Decoder>,
     coder: Arc<Coder>,
-    /// The coded column that each column of the file is.
+    /// The index of the coded column for each column of the file.
     places: Vec<Option<usize>>,
-    /// What missing numbers become where the codes do not say.
+    /// The value of missing numbers if their code has none.
     filled: Option<f32>,
     /// Whether rows store the zeros of numbers.
     keeps_zeros: bool,
 }
 
-/// The place of each of `names` among the columns `wanted` of `of`; `None` for those that are not wanted.
+/// The position of each of `names` in `wanted`, the columns of `of`; `None` for those that are not wanted.
 ///
-/// Errors: some are not there.
+/// Errors: some of `wanted` are missing.
 pub(crate) fn places_of<'a>(
     names: &[String],
     wanted: impl Iterator<Item = &'a str>,
@@ -459,7 +459,7 @@ impl Decoder for Coded {
 }
 
 impl Coded {
-    /// Adds the features of columns that the record has no cell of.
+    /// Adds the features of columns without a cell in the record.
     #[cold]
     fn fill(
         &self,

@@ -1,4 +1,4 @@
-//! What one column of a table holds: counts of its cells by what they are, and its values.
+//! Statistics of one column of a table: counts of its cells by kind, and its values.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -17,18 +17,18 @@ use crate::text::tables::dates::Moment;
 pub(crate) const MOST_VALUES: usize = 10_000;
 const MOST_VALUE_BYTES: usize = 4 << 20;
 
-/// What one column holds.
+/// Statistics of one column.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ColumnFound {
     /// Cells with a value, and without.
     pub(crate) present: u64,
     pub(crate) missing: u64,
-    /// Cells that mean no value among numbers and dates, and what they say.
+    /// Cells that mean a missing value in columns of numbers and dates, and their texts.
     marks: u64,
     mark_values: BTreeSet<Box<[u8]>>,
     /// Cells that are or spell numbers.
     pub(crate) numbers: u64,
-    /// Strings that are digits alone, and cells with thousands or a unit, with the first of these.
+    /// Strings of digits only, and cells with thousands or a unit, with the first of these.
     digits: u64,
     pub(crate) written: u64,
     pub(crate) first_written: Option<String>,
@@ -37,30 +37,30 @@ pub(crate) struct ColumnFound {
     /// All cells that are numbers of some kind, and their sum.
     summed: u64,
     sum: f64,
-    /// Cells that spell dates where slashes have the day first, and where they have the month first.
+    /// Cells that spell dates if slashes have the day first, and if they have the month first.
     by_day: DatesFound,
     by_month: DatesFound,
     /// Whether one of them is a date only with slashes.
     has_slashes: bool,
     /// Blanks within cells.
     pub(crate) blanks: u64,
-    /// The first value that is no number: its record and an excerpt.
+    /// The first value that is not a number: its record and an excerpt.
     pub(crate) first_text: Option<(u64, String)>,
     /// The values, unless they are too many.
     values: BTreeSet<Box<[u8]>>,
     value_bytes: usize,
     pub(crate) has_too_many: bool,
-    /// Whether all numbers are whole, their bounds, and the sum of their squares.
+    /// Whether some number is not whole, the bounds of the numbers, and the sum of their squares.
     is_broken: bool,
     bounds: Option<(f64, f64)>,
     squares: f64,
-    /// Numbers less the index of their record: of the first, and whether others differ.
+    /// The number minus the index of its record: for the first number, and whether it differs for others.
     lead: Option<f64>,
     is_shuffled: bool,
     sample: Sample,
 }
 
-/// What must be known of a column.
+/// The statistics that a column needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wanted {
     /// Counts and sums.
@@ -78,8 +78,9 @@ pub(crate) fn log1p(x: f64) -> f64 {
     libm::log1p(x.abs()).copysign(x)
 }
 
-/// Numbers of records drawn by a hash of their index: of those with `level` zero bits at its end, where `level` is the
-/// least for which they are at most `MOST`. So the sample depends neither on threads nor on how runs are merged.
+/// A sample of the numbers: those of records with a hash of their index that ends in at least `level` zero bits.
+/// `level` is the least that leaves at most `MOST`, so the sample depends neither on threads nor on how runs are
+/// merged.
 #[derive(Clone, Debug, Default)]
 struct Sample {
     level: u32,
@@ -142,7 +143,7 @@ impl DatesFound {
 }
 
 impl ColumnFound {
-    /// Adds a cell of a record, which is number `index` in its file and number `record` of all files.
+    /// Adds a cell of the record with index `index` in its file and `record` among all files.
     pub(crate) fn add(&mut self, cell: &Cell<'_>, (index, record): (u64, u64), wanted: Wanted) {
         let keeps_values = wanted == Wanted::Values;
         if cell.is_missing() {
@@ -230,7 +231,7 @@ impl ColumnFound {
         }
     }
 
-    /// Adds what later records hold.
+    /// Merges the statistics of later records.
     pub(crate) fn merge(&mut self, later: ColumnFound) {
         self.present += later.present;
         self.missing += later.missing;
@@ -270,13 +271,13 @@ impl ColumnFound {
         }
     }
 
-    /// The mean of the numbers; 0 where there are none.
+    /// The mean of the numbers; 0 without numbers.
     pub(crate) fn mean(&self) -> f32 {
         (self.sum / self.summed.max(1) as f64) as f32
     }
 
-    /// Where each of `bins` intervals but the first begins, so that they hold about as many numbers each; fewer where
-    /// one number is frequent.
+    /// The lower bounds of all but the first of `bins` intervals with about equally many numbers; fewer if one number
+    /// is frequent.
     pub(crate) fn edges(&self, bins: u32) -> Vec<f64> {
         let mut sorted: Vec<f64> = self.sample.drawn.iter().map(|(_, value)| *value).collect();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -290,26 +291,26 @@ impl ColumnFound {
         edges
     }
 
-    /// Whether every cell is a number as it stands.
+    /// Whether every cell is a plain number.
     pub(crate) fn is_plain(&self) -> bool {
         self.missing == 0 && self.marks == 0 && self.numbers == self.present
     }
 
-    /// Whether at least half of the cells are numbers, and none have different units, so that others are bad cells rather
+    /// Whether at least half of the cells are numbers, without different units, so that others are bad cells rather
     /// than [codes](ColumnFound::are_codes).
     pub(crate) fn are_mostly_numbers(&self) -> bool {
         2 * self.numbers >= self.present && !self.units_differ && !self.are_codes()
     }
 
-    /// Whether they are few names that recur, most of which are whole numbers: 135, 136 and 136A.
+    /// Whether the cells are a few recurring names, mostly whole numbers: 135, 136 and 136A.
     fn are_codes(&self) -> bool {
         let others = self.present - self.numbers;
         let recur = |distinct: usize| 3 * distinct as u64 <= self.present;
         others > 1 && !self.is_broken && self.distinct().is_some_and(recur)
     }
 
-    /// Whether it is a column of numbers with thousands or a unit, or of strings that are numbers but for a few that
-    /// mean no value.
+    /// Whether it is a column of numbers with thousands or a unit, or of strings that are numbers except for a few
+    /// marks of missing values.
     pub(crate) fn is_written(&self) -> bool {
         let is_told = self.written > 0 || self.marks > 0 && self.digits > 0;
         is_told && !self.units_differ && self.numbers + self.digits + self.written == self.present
@@ -349,8 +350,8 @@ impl ColumnFound {
         ((mean * PARTS).round() / PARTS, found.timed > 0)
     }
 
-    /// Counts the cells that mean no value among numbers and dates as missing there and in columns that are
-    /// left out, and as values elsewhere.
+    /// Counts the marks of missing values as missing in columns of numbers and dates and in columns that are left out,
+    /// and as values elsewhere.
     pub(crate) fn settle_marks(&mut self, kind: ColumnKind) {
         let (marks, values) = (
             std::mem::take(&mut self.marks),
@@ -387,7 +388,7 @@ impl ColumnFound {
         self.missing + self.marks == 0 && self.distinct() == Some(1)
     }
 
-    /// The values in order, and the empty one first where cells are missing; `None` where they are too many.
+    /// The values in order, with an empty one first if cells are missing; `None` if they are too many.
     pub(crate) fn values(&self) -> Option<Vec<String>> {
         if self.has_too_many {
             return None;
@@ -398,7 +399,7 @@ impl ColumnFound {
         Some(missing.into_iter().chain(all).collect())
     }
 
-    /// Number of values, where they are few.
+    /// How many different values; `None` if too many to count.
     pub(crate) fn distinct(&self) -> Option<usize> {
         (!self.has_too_many).then_some(self.values.len())
     }
@@ -410,13 +411,13 @@ impl ColumnFound {
         })
     }
 
-    /// Whether the numbers are those of the records in their order, from 0 or 1 on.
+    /// Whether the numbers count the records in order, from 0 or 1 on.
     pub(crate) fn counts_in_order(&self) -> bool {
         !self.is_shuffled && self.lead.is_some_and(|lead| lead == 0.0 || lead == 1.0)
     }
 
-    /// Whether every whole number from the least to the largest occurs once, as numbers of rows do: by their count,
-    /// sum and sum of squares.
+    /// Whether every whole number from the least to the largest occurs once, as row numbers do; checks their count, sum
+    /// and sum of squares.
     pub(crate) fn counts_rows(&self) -> bool {
         const FEW: u64 = 20;
         let Some((least, most)) = self.bounds else {

@@ -1,7 +1,7 @@
 //! Dates as ISO 8601 writes them, 2026-11-26 and 2026/11/26, and as 26.11.2026; with or without 20:51 or 20:51:46.25
 //! after a blank or T, and then perhaps an offset from UTC: Z, +02:00, +0200 or +02.
 //!
-//! 06/11/2026 is a date only where the column says what comes first.
+//! 06/11/2026 is a date only if the column's order of day and month is known.
 
 use pelton_batch::Slashes;
 
@@ -10,7 +10,7 @@ use pelton_batch::Slashes;
 pub(crate) struct Moment {
     /// Days since 1970-01-01, which was a Thursday.
     days: i64,
-    /// Seconds of the day, where the time is given.
+    /// Seconds of the day, if the time is given.
     seconds: Option<f64>,
 }
 
@@ -30,7 +30,7 @@ impl Moment {
         self.seconds.unwrap_or(0.0) == 0.0
     }
 
-    /// The hour, where the time is given.
+    /// The hour, if the time is given.
     pub(crate) fn hour(self) -> Option<usize> {
         self.seconds.map(|seconds| (seconds / 3600.0) as usize)
     }

@@ -1,10 +1,9 @@
-//! Tables whose columns are not all numbers: how their cells become features.
+//! Tables with columns that are not all numbers: how their cells become features.
 //!
-//! A format whose records are rows of cells gives them one by one ([`cells::Cells`]). Where some column holds text,
-//! or a column is given a kind, one pass over all files in parallel (`survey`) finds what each column holds,
-//! `choice` decides how it becomes features ([`ColumnCode`](pelton_batch::ColumnCode)), and a decoder over that of
-//! the file (`coded`) writes sparse rows. A model keeps the codes, so other data needs no such pass and gets the same
-//! features.
+//! If records are rows of cells, a format gives them one by one ([`cells::Cells`]). If some column holds text or the
+//! user gives a column a kind, one parallel pass over all files (`survey`) collects statistics of each column, `choice`
+//! decides how it becomes features ([`ColumnCode`](pelton_batch::ColumnCode)), and a decoder over that of the file
+//! (`coded`) writes sparse rows. A model keeps the codes, so other data needs no such pass and gets the same features.
 //!
 //! Features of columns come in the order of the columns; those of hashed columns share the last ones.
 
@@ -32,11 +31,11 @@ use crate::text::tables::coded::{Coded, Coder};
 use crate::text::tables::column_found::ColumnFound;
 use crate::text::tables::survey::survey;
 
-/// What the columns of a table became.
+/// How the columns of a table are used.
 #[derive(Debug)]
 pub(crate) struct Coding {
     pub(crate) columns: Vec<ColumnUse>,
-    /// The weight of each record, where a column holds weights.
+    /// The weight of each record, if a column holds weights.
     pub(crate) weights: Option<Arc<[f32]>>,
 }
 
@@ -44,12 +43,12 @@ pub(crate) struct Coding {
 pub(crate) enum Codes {
     /// By the codes of their columns.
     Of(Coding),
-    /// As they are, with the mean of each column where a pass over all files has found it.
+    /// Plain numbers, with the mean of each column if a pass over all files has computed it.
     Numbers(Option<Arc<[f32]>>),
 }
 
-/// Gives tables features by the codes of their columns: those of the model, or those that a pass over all files
-/// finds. Remarks are added to `notes`.
+/// Gives tables features by the codes of their columns: those of the model, or new ones from a pass over all files.
+/// Adds remarks to `notes`.
 pub(crate) fn code(
     opened: &mut [Opened],
     options: &OpenOptions,
@@ -67,7 +66,7 @@ pub(crate) fn code(
     let are_tables = opened
         .iter()
         .all(|file| file.shard.decoder.cells().is_some());
-    // Whether cells are missing shows when all are read.
+    // Missing cells are known only after all are read.
     let is_auto = options.missing == Some(Missing::Auto) && are_tables;
     let wanted = is_asked || has_text || is_auto;
     // A model of numbers reads other data as numbers.

@@ -1,9 +1,9 @@
-//! What the columns of a table hold: one pass over all records of all files.
+//! Statistics of the columns of a table: one pass over all records of all files.
 //!
-//! Threads take runs of records; what they find is put together in the order of the records, so that sums do not
-//! depend on the number of threads. Of a record that cannot be read, the cells before the fault count.
+//! Threads take runs of records; their results are merged in the order of the records, so that sums do not depend on
+//! the number of threads. If a record cannot be read, its cells before the fault count.
 //!
-//! Memory: up to `MOST_VALUES` values of each column, and 4 bytes a record where a column holds weights.
+//! Memory: up to `MOST_VALUES` values of each column, and 4 bytes a record if a column holds weights.
 
 use crate::locate::span::read_span;
 use std::collections::{HashMap, HashSet};
@@ -22,26 +22,26 @@ use crate::record::options::OpenOptions;
 use crate::text::tables::coded::places_of;
 use crate::text::tables::column_found::{ColumnFound, Wanted};
 
-/// About so many bytes of records are read at a time.
+/// Bytes of records read at a time, about.
 const RUN_BYTES: u64 = 1 << 20;
 
-/// What a table holds.
+/// Statistics of a table.
 #[derive(Default)]
 pub(crate) struct Survey {
     /// By column of features of the first file.
     pub(crate) columns: Vec<ColumnFound>,
-    /// What the user says that they hold.
+    /// Their kinds, if the user gives them.
     pub(crate) kinds: Vec<Option<ColumnKind>>,
     /// Columns that are hashed together: as the user names them, with their indices and the binary logarithm of the
     /// number of features.
     pub(crate) crosses: Vec<(String, Cross)>,
-    /// The weights of records; NaN where a record has none.
+    /// The weights of records; NaN if a record has none.
     pub(crate) weights: Vec<f32>,
     /// Records that cannot be read.
     pub(crate) bad: u64,
 }
 
-/// What a run of records holds.
+/// Statistics of a run of records.
 #[derive(Default)]
 struct Run {
     columns: Vec<ColumnFound>,
@@ -49,9 +49,9 @@ struct Run {
     bad: u64,
 }
 
-/// What the user says that each of the columns `names` holds.
+/// The kinds that the user gives to the columns `names`.
 ///
-/// Errors: a column that is not there, or several weights.
+/// Errors: a column that does not exist, or several columns of weights or offsets.
 fn kinds_of(
     names: &[String],
     options: &OpenOptions,
@@ -106,8 +106,8 @@ fn kinds_of(
 
 /// The crosses that the user names, as indices of `names`.
 ///
-/// Names may contain `:`, so the parts are looked up among the names. Errors: they are not there, or can be read in
-/// two ways, or one of them holds weights.
+/// Names may contain `:`, so the parts are looked up among the names. Errors: the parts are missing, can be read as
+/// different columns, or include weights.
 fn crosses_of(
     names: &[String],
     kinds: &[Option<ColumnKind>],
@@ -148,7 +148,7 @@ fn crosses_of(
     Ok(crosses)
 }
 
-/// Adds to `found` how `text` divides into different names, two or more with those `before`; two ways are enough.
+/// Adds to `found` how `text` divides into different names, two or more with those `before`; stops at two readings.
 fn readings(
     text: &str,
     known: &HashMap<&str, usize>,
@@ -223,9 +223,9 @@ struct Table<'a> {
     /// Records of the files before.
     first: u64,
     cells: &'a (dyn Cells + 'a),
-    /// The column of the first file that each is.
+    /// The index in the first file of each column, if wanted.
     places: &'a [Option<usize>],
-    /// What must be known of each column of the first file; `None` where nothing must be.
+    /// The statistics that each column of the first file needs, if any.
     wanted: &'a [Option<Wanted>],
     weight: Option<usize>,
 }
@@ -297,7 +297,7 @@ impl Table<'_> {
         }
     }
 
-    /// Counts the columns of which the record has no cell.
+    /// Counts a missing cell in each column that the record lacks.
     #[cold]
     fn lacking(&self, record: u64, bytes: &[u8], columns: &mut [ColumnFound]) {
         let mut seen = vec![false; columns.len()];

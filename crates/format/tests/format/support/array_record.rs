@@ -1,4 +1,5 @@
-//! Writes ArrayRecord files by hand, so that tests have every fault. Block headers are zeros: nobody reads them.
+//! Writes ArrayRecord files by hand, so that tests have every fault. Block headers are zeros, because readers skip
+//! them.
 
 use highway::{HighwayHash, HighwayHasher, Key};
 
@@ -40,7 +41,7 @@ pub fn simple(records: &[Vec<u8>], zstd: bool) -> Vec<u8> {
 #[derive(Default)]
 pub struct Written {
     pub bytes: Vec<u8>,
-    /// Entries of the footer: where a chunk lies, bytes and number of its records.
+    /// Entries of the footer: offset of a chunk, bytes and count of its records.
     pub entries: Vec<[u64; 3]>,
 }
 
@@ -61,7 +62,7 @@ impl Written {
         }
     }
 
-    /// Appends a chunk; where it lies.
+    /// Appends a chunk; returns its offset.
     pub fn chunk(&mut self, kind: u8, records: u64, record_bytes: u64, data: &[u8]) -> u64 {
         let at = self.bytes.len() as u64;
         let words = [

@@ -1,4 +1,4 @@
-//! What the tests of named arrays share.
+//! Helpers of the tests of named arrays.
 
 use std::path::Path;
 
@@ -9,14 +9,14 @@ use tempfile::TempDir;
 
 use crate::support::{options, rows};
 
-/// What a test says of a field: name, type, dimensions and bytes.
+/// A field as tests compare it: name, type, dimensions and bytes.
 pub type Shown = (String, Option<DType>, Vec<usize>, Vec<u8>);
 
 pub fn shown(name: &str, dtype: Option<DType>, dims: &[usize], bytes: &[u8]) -> Shown {
     (name.into(), dtype, dims.to_vec(), bytes.to_vec())
 }
 
-/// What is read where the only field is said to lie is that field.
+/// Reading at the stated position of the only field gives that field.
 fn check_in_place(dataset: &Dataset, id: u64, expected: &[u8]) {
     let place = dataset.in_place(id).unwrap().unwrap();
     let mut found = vec![0; place.length as usize];
@@ -37,7 +37,7 @@ pub fn records(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
     records_of(dataset)
 }
 
-/// The same where it is not known how many bytes all rows have.
+/// The same if the total bytes of rows are unknown.
 pub fn records_of(dataset: &Dataset) -> Vec<(Vec<Shown>, String)> {
     assert_eq!(dataset.contents(), Contents::Fields);
     let rows = rows(dataset).unwrap();

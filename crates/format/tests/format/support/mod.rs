@@ -1,4 +1,4 @@
-//! What the tests of data sets share.
+//! Helpers of the tests of data sets.
 #![allow(dead_code)]
 
 pub mod array_record;
@@ -72,7 +72,7 @@ pub fn faults(dataset: &Dataset) -> Vec<Option<String>> {
     all.map(fault).collect()
 }
 
-/// The bytes of all records, read one by one, are those of its storage in every other way.
+/// Reading records one by one gives the same bytes as all other reads of the storage.
 pub fn check_reads(dataset: &Dataset) {
     let all: Vec<u8> = (0..dataset.records())
         .flat_map(|id| record(dataset, id))
@@ -80,7 +80,7 @@ pub fn check_reads(dataset: &Dataset) {
     check_storage(&**dataset.files()[0].storage(), &all);
 }
 
-/// A file of the real data, or a loud word that it is missing.
+/// A file of the real data, or a message that it is missing.
 pub fn real(name: &str) -> Option<PathBuf> {
     let root = match std::env::var_os("PELTON_DATA") {
         Some(root) => PathBuf::from(root),

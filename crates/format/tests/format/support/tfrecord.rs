@@ -6,7 +6,7 @@ pub enum Values {
     Bytes(Vec<Vec<u8>>),
     Floats(Vec<f32>),
     Integers(Vec<i64>),
-    /// Numbers that stand one by one, as old writers have it.
+    /// Unpacked numbers, as old writers store them.
     Unpacked(Vec<i64>),
     /// No list at all.
     None,
@@ -31,7 +31,7 @@ pub fn varint(mut value: u64) -> Vec<u8> {
     bytes
 }
 
-/// A field of a message whose length stands before it.
+/// A length-delimited field of a message.
 pub fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2], &varint(bytes.len() as u64)[..], bytes].concat()
 }

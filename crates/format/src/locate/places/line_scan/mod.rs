@@ -6,11 +6,11 @@
 //! that its margins do not settle, or with comments after its first record, is scanned again line by line by
 //! [`scan_lines`], which is also the reference in the tests.
 //!
-//! Whether a chunk of a table begins within a quoted cell follows from the quotes in a larger margin before it, or is
-//! assumed not to be so where these leave it open; merging compares that with the end of the chunk before
+//! The quotes in a larger margin before a chunk of a table show whether it begins within a quoted cell; if they leave
+//! it open, it is assumed not to. Merging compares that with the end of the chunk before
 //! ([`ChunkQuotes`](crate::locate::places::chunk_quotes::ChunkQuotes)).
 //!
-//! Only the label and the last index of a line are parsed. A bad line is counted too: decoding it says what is wrong.
+//! Only the label and the last index of a line are parsed. A bad line is counted too: decoding reports its fault.
 //!
 //! Cost: one read of the file; memory 2.5 bytes a record for the result and a few megabytes.
 
@@ -116,7 +116,8 @@ fn is_record(line: &[u8], shape: LineShape) -> bool {
     }
 }
 
-/// Lines of a file with their offsets, loaded one at a time. Where cells have a delimiter, a newline in quotes ends none.
+/// Lines of a file with their offsets, loaded one at a time. If cells have a delimiter, a newline in quotes does not
+/// end a line.
 pub(crate) struct Lines<'a> {
     file: &'a Input,
     reader: io::Take<BufReader<InputReader<&'a Input>>>,
@@ -139,7 +140,7 @@ impl<'a> Lines<'a> {
 
     pub(crate) fn next(&mut self) -> Result<Option<(u64, &[u8])>, FormatError> {
         self.line.clear();
-        // The quote that opened the cell at the line's present end, and where it may close.
+        // The quote that opened the cell at the line's present end, and the position from which it may close.
         let mut open = None;
         loop {
             let before = self.line.len();
@@ -377,7 +378,7 @@ impl Scan<'_> {
         }
     }
 
-    /// `None` where only [`scan_lines`] can decide.
+    /// `None` if only [`scan_lines`] can decide.
     fn in_parallel(&self, threads: usize) -> io::Result<Option<Merged>> {
         let chunks = (self.size - self.from).div_ceil(CHUNK);
         let mut merged = None;

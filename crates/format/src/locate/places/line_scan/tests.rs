@@ -14,17 +14,17 @@ fn summary(contents: &Located) -> (Vec<u64>, Vec<f64>, Vec<String>, Vec<u64>) {
     )
 }
 
-/// Scans `text` both ways and returns the number of records.
+/// Scans `text` serially and in parallel; returns the number of records.
 fn check(text: &[u8], shape: LineShape) -> u64 {
     scanned(text, shape).starts.len()
 }
 
-/// Scans `text` both ways.
+/// Scans `text` serially and in parallel; both must agree.
 fn scanned(text: &[u8], shape: LineShape) -> Located {
     try_scan(text, shape).unwrap()
 }
 
-/// Scans `text` both ways, or says what is wrong with it.
+/// Scans `text` serially and in parallel; the error describes its fault.
 fn try_scan(text: &[u8], shape: LineShape) -> Result<Located, String> {
     let input = Input::of_bytes(text);
     let size = text.len() as u64;
@@ -95,7 +95,7 @@ fn names_of_classes() {
     assert_eq!(found.names, ["Class_1", "true"]);
     assert_eq!(found.labels, [0.0, 1.0]);
     assert_eq!(scanned(text, LAST).names, ["Class_1", "b"]);
-    // Next to numbers they are none.
+    // Together with numbers, texts are not classes.
     let mixed = scanned(b"1,2,3\n1,2,x\n1,2,1e300\n", LAST);
     assert_eq!((mixed.labels, mixed.names.len()), (vec![3.0], 0));
     let without = scanned(text, NONE);
@@ -123,7 +123,7 @@ fn query_numbers_and_comments_are_counted() {
     let found = scanned(&text, LineShape::Libsvm);
     assert_eq!(found.tallies, [100_000, 1]);
     assert_eq!((found.nonzeros, found.index_end), (200_000, 3));
-    // At every place around the end of a chunk.
+    // At every position around the end of a chunk.
     for shift in 0..24 {
         let mut shifted = vec![b'1'; shift];
         shifted.extend_from_slice(&text[7..CHUNK as usize + 400]);
@@ -174,7 +174,7 @@ fn lines_across_chunks() {
     }
     assert!(check(&text, LineShape::Libsvm) > 30_000);
     assert!(is_regular(&text, LineShape::Libsvm));
-    // A newline, a label and an index fall on every place around the chunk's end.
+    // A newline, a label and an index fall on every position around the chunk's end.
     for shift in 0..40 {
         let mut shifted = vec![b'1'; shift];
         shifted.extend_from_slice(&text[..CHUNK as usize + 400]);
