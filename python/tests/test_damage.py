@@ -61,7 +61,7 @@ def test_files_without_records_are_told_of(tmp_path: Path) -> None:
     (tmp_path / ".part-0.csv.crc").write_text("crc")
     found, told = told_by(lambda: fields_of(pelton.load(f"{tmp_path}/*").batch(4), "features"))
     assert found == [[1.0, 1.0], [2.0, 0.0]]
-    for part in ("part-1.csv: holds no records", "part-2.csv: holds no records", "_SUCCESS, whose names are not those of data"):
+    for part in ("part-1.csv: holds no records", "part-2.csv: holds no records", "_SUCCESS: their names are not those of data"):
         assert part in told
     with pytest.raises(pelton.DataError, match=r"part-1\.csv: holds no records"):
         next(iter(pelton.load([tmp_path / "part-1.csv", tmp_path / "part-2.csv"]).batch(4)))

@@ -133,7 +133,7 @@ fn add_matching(
     }
     if !markers.is_empty() {
         observer(Event::Note(&format!(
-            "{pattern}: skips {}, whose names are not those of data files",
+            "{pattern}: skips {}: their names are not those of data files",
             listed(&markers)
         )));
     }

@@ -129,7 +129,7 @@ pub fn change_classes(
         };
         if let Some(class) = all.into_iter().find(is_empty) {
             return Err(wrong(format!(
-                "the class {} of {} has no example whose features have a direction; give more examples of it",
+                "the class {} of {} has no example with features that have a direction; give more examples of it",
                 added.describe(class),
                 of.data.paths.join(", ")
             )));

@@ -142,7 +142,7 @@ impl std::str::FromStr for Target {
                 .map(Target::Gap)
                 .ok_or_else(|| {
                     format!(
-                        "`{text}` is no target: use a relative difference between 0 and 1, such as 1e-3, auto or none"
+                        "`{text}` is not a target: use a relative difference between 0 and 1, such as 1e-3, auto or none"
                     )
                 }),
         }

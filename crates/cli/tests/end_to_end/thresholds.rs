@@ -208,7 +208,7 @@ fn index_lists_the_columns() {
         "left out: numbers the records",
         "2 features       category of 2",
         "60 features      category of 60",
-        "left out as told",
+        "left out as asked",
     ] {
         assert!(said.contains(shown), "{shown}: {said}");
     }

@@ -365,7 +365,7 @@ fn entries_of(file: &mut (impl Read + Seek), size: u64) -> Result<Vec<ZipEntry>,
         End::Zip64(at) => zip64_directory(&read_at(file, at, 56)?, at)?,
     };
     if bytes > MOST_DIRECTORY_BYTES || at.checked_add(bytes).is_none_or(|end| end > size) {
-        let what = "its table of entries lies outside the file";
+        let what = "its table of entries is outside the file";
         return Err(FormatError::malformed(at, what));
     }
     parse_directory(&read_at(file, at, bytes)?, at)
@@ -515,7 +515,7 @@ fn array_in_place(
 ) -> Result<Array, FormatError> {
     let from = entry_from(file, entry)?;
     if from.checked_add(entry.bytes).is_none_or(|end| end > size) {
-        let what = format!("its entry {} lies outside the file", entry.name);
+        let what = format!("its entry {} is outside the file", entry.name);
         return Err(FormatError::malformed(entry.at, what));
     }
     array_at(file, from, entry)

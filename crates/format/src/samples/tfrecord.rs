@@ -251,7 +251,7 @@ impl Framing for Checked {
         let parts = frame
             .split_first_chunk::<{ HEADER as usize }>()
             .and_then(|(_, rest)| rest.split_last_chunk::<{ FOOTER as usize }>());
-        let (bytes, checksum) = parts.ok_or_else(|| Fault::new("it is cut off, or its length is damaged, so that what lies behind it is lost; fetch or write the file again"))?;
+        let (bytes, checksum) = parts.ok_or_else(|| Fault::new("it is cut off, or its length is damaged, so the data after it is lost; fetch or write the file again"))?;
         let (found, expected) = (u32::from_le_bytes(*checksum), masked(crc32c::crc32c(bytes)));
         if found != expected {
             return Err(Fault::new(format!(

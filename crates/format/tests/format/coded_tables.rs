@@ -77,7 +77,7 @@ fn columns_become_what_they_hold() {
     let dataset = open(&[path], &options).unwrap();
     let lines = lines_of(&dataset);
     for said in [
-        "id: left out as told",
+        "id: left out as asked",
         "name: text: words and pairs of words, hashed to 8 bits",
         "sex: category of 2",
         "age: number, 30 where missing, and a feature for missing (1 missing)",

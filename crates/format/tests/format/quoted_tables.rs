@@ -125,12 +125,12 @@ fn decimal_commas() {
     refuses(
         "a;y\n1,5;0\n1.23,5;1\n",
         Decimal::Auto,
-        "x.csv: line 3: column 1 holds 1.23,5, whose point may separate thousands",
+        "x.csv: line 3: column 1 holds 1.23,5, with a point that may separate thousands",
     );
     refuses(
         "a;y\n1,5;0\n1;2.5\n",
         Decimal::Comma,
-        "x.csv: line 3: column 2 holds 2.5, whose point may",
+        "x.csv: line 3: column 2 holds 2.5, with a point that may",
     );
     refuses(
         table,

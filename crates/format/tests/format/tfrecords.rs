@@ -514,7 +514,7 @@ fn records_that_are_no_examples() {
     assert_eq!(with_x(&field(1, &[1, 2])), good);
     check(
         &with_x(&[0x0a, 3, 1, 2]),
-        "a field is longer than what it lies in at byte",
+        "a field is longer than its message at byte",
     );
     check(
         &with_x(&[

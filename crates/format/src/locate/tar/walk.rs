@@ -168,7 +168,7 @@ pub(crate) fn check_group(group: &[u8]) -> Result<(), Fault> {
                 files += usize::from(entry.is_file());
                 at = entry.end;
             }
-            Ok(Step::End { .. }) => return Err(fault(at, "a block of zeros lies within it")),
+            Ok(Step::End { .. }) => return Err(fault(at, "it contains a block of zeros")),
             Err(Broken::Damaged { at, what }) => return Err(fault(at, what)),
             Err(Broken::Truncated { start, .. }) => {
                 return Err(fault(start, "a member reaches past its end"));

@@ -127,7 +127,7 @@ impl FromStr for ColumnKind {
         };
         found.ok_or_else(|| {
             format!(
-                "`{text}` is no kind of column: use number, log1p, bins:N (2 to {MOST_BINS}), category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, offset, exposure, ignore, label or weight, or cross:BITS for several columns as in a:b=cross"
+                "`{text}` is not a kind of column: use number, log1p, bins:N (2 to {MOST_BINS}), category, hash:BITS (1 to {MOST_HASH_BITS}), text, text:words,1 (without pairs of words), text:words,2,BITS, date, offset, exposure, ignore, label or weight, or cross:BITS for several columns as in a:b=cross"
             )
         })
     }

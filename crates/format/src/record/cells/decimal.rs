@@ -97,7 +97,7 @@ fn with_point(cell: Cow<'_, [u8]>, column: usize) -> Result<Cow<'_, [u8]>, Fault
 #[cold]
 fn point(cell: &[u8], column: usize) -> Fault {
     Fault::new(format!(
-        "column {} holds {}, whose point may separate thousands; write decimals with commas and no points, or all with points and `decimal` point",
+        "column {} holds {}, with a point that may separate thousands; write decimals with commas and no points, or all with points and `decimal` point",
         column + 1,
         excerpt(cell)
     ))
@@ -130,7 +130,7 @@ mod tests {
             );
         }
         let fault = cell_text(b"1.234", true, 2).unwrap_err().to_string();
-        assert!(fault.starts_with("column 3 holds 1.234, whose point may separate thousands;"));
+        assert!(fault.starts_with("column 3 holds 1.234, with a point that may separate thousands;"));
     }
 
     #[test]

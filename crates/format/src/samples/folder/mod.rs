@@ -406,7 +406,7 @@ impl Walk<'_> {
 
     /// An image outside the folders that are classes.
     fn without_class(&self, image: &Path) -> FormatError {
-        let what = "lies next to the folders that are classes and has none; move it into one, or give a table with `label_file`";
+        let what = "is next to the class folders and has no class; move it into one, or give a table with `label_file`";
         FormatError::new(what).in_file(&self.root.join(image))
     }
 
@@ -448,7 +448,7 @@ impl Walk<'_> {
         while let Some((folder, depth)) = waiting.pop() {
             if depth > MOST_DEPTH {
                 let what = format!(
-                    "lies more than {MOST_DEPTH} folders deep; look for a link that leads back"
+                    "is more than {MOST_DEPTH} folders deep; look for a link that leads back"
                 );
                 return Err(FormatError::new(what).in_file(&self.root.join(folder)));
             }

@@ -154,7 +154,7 @@ pub(crate) fn delimited(
     let start = at + 1 + bytes as u64;
     match start.checked_add(length) {
         Some(stop) if stop <= end => Ok((tag >> 3, start..stop)),
-        _ => damaged(at, "a field is longer than what it lies in"),
+        _ => damaged(at, "a field is longer than its message"),
     }
 }
 

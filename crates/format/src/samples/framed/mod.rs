@@ -139,7 +139,7 @@ impl Payload {
         let left_out = fields.left_out();
         if !left_out.is_empty() {
             notes.push(format!(
-                "features without values, or whose names no field can have, are left out: {}",
+                "features without values, or with names that no field can have, are left out: {}",
                 left_out.join(", ")
             ));
         }

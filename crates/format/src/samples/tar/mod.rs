@@ -115,7 +115,7 @@ impl Tallies {
         }
         if self.behind > 0 {
             let at = self.behind;
-            notes.push(format!("{path}: what lies from byte {at} on, behind the end of the archive, is left out; extract and join archives with tar --concatenate"));
+            notes.push(format!("{path}: the bytes from {at} on, after the end of the archive, are left out; extract and join archives with tar --concatenate"));
         }
         notes
     }

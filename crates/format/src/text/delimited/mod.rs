@@ -373,9 +373,9 @@ mod tests {
             let fault = decode(line, decimal_comma).unwrap_err();
             assert!(fault.starts_with(expected), "{fault}");
         };
-        refuses("1;1.234\n", true, "column 2 holds 1.234, whose point");
+        refuses("1;1.234\n", true, "column 2 holds 1.234, with a point");
         assert_eq!(decode("1.234,5;1\n", true), Ok([1234.5, 1.0]));
-        refuses("1.23,5;1\n", true, "column 1 holds 1.23,5, whose point");
+        refuses("1.23,5;1\n", true, "column 1 holds 1.23,5, with a point");
         refuses(
             "16777217,5;1\n",
             true,

@@ -125,7 +125,7 @@ fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Op
 /// The reason for leaving out a column.
 fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
     match found.distinct() {
-        _ if is_told => "left out as told",
+        _ if is_told => "left out as asked",
         _ if found.has_none() => "left out: no value in any record",
         Some(1) => "left out: the same in every record",
         _ if found.numbers > 0 => "left out: numbers the records",
