@@ -49,7 +49,7 @@ fn by_position(opened: &[Opened], known: &ClassMap) -> Option<String> {
     };
     let file = opened.iter().find(numbered).filter(|_| known.has_names())?;
     Some(format!(
-        "{}: its labels are numbers, which are taken for places among the classes {}, from 0 on",
+        "{}: its labels are numbers, used as 0-based indices of the classes {}",
         file.path.display(),
         known.listed()
     ))
