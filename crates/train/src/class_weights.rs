@@ -14,7 +14,7 @@ use crate::error::TrainError;
 /// Weights of classes in the loss: as text `balanced`, or a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassWeights {
-    /// One over the count of a class's training records, so that all classes count alike.
+    /// One over the count of a class's training records, so that all classes have equal weight.
     Balanced,
     /// Those of a CSV file with a line `CLASS,WEIGHT` for each class.
     File(PathBuf),

@@ -1,4 +1,4 @@
-//! The job `train classify`: the job of images, or of vectors, with a head over very many classes.
+//! The job `train classify`: trains on images or vectors with a head over very many classes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
-/// What the rows of a head begin with.
+/// Initial values of a head's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// The mean features of their classes, by the net before training.
@@ -52,24 +52,24 @@ pub struct HeadConfig {
     /// How the classes of a step are chosen.
     #[serde(with = "as_text")]
     pub kind: HeadKind,
-    /// What the rows begin with.
+    /// Initial values of the rows.
     #[serde(with = "as_text")]
     pub begin: Begin,
     /// Whether the mean of the features is taken off them.
     pub centre: bool,
-    /// Whether drawn classes stand for all that were not taken for themselves.
+    /// Whether sampled classes are reweighted to represent all classes outside the step's own.
     pub correct: bool,
-    /// Steps after which graph or trees are made again within an epoch too; never where absent.
+    /// Steps after which graph or trees are rebuilt within an epoch; if absent, only between epochs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rebuild: Option<u64>,
-    /// Features that the net makes.
+    /// Number of features that the net outputs.
     pub embedding: usize,
     /// How features and classes are compared.
     #[serde(with = "as_text")]
     pub logits: Logits,
     /// Learning rate of the head as a multiple of that of the net.
     pub rate: f32,
-    /// Micro-batches that a rank's part of a batch is cut into.
+    /// Micro-batches per rank and batch.
     pub micro_batches: usize,
     /// Whether their work and their communication overlap.
     pub overlap: bool,
@@ -96,7 +96,7 @@ impl Default for HeadConfig {
 }
 
 impl HeadConfig {
-    /// A net of features with this head behind it.
+    /// A feature net followed by this head.
     pub(crate) fn trainer(
         &self,
         net: Net,
@@ -125,7 +125,7 @@ impl HeadConfig {
         Ok(classifier(net, &head, options, fit.seed, comm)?)
     }
 
-    /// What the budget of a step comes to, where it is one: a sentence each.
+    /// Notes for the user, one sentence each, on what the budget of a step amounts to, if there is one.
     pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
         let budget = self.kind.budget(classes, self.correct);
         let own = (fit.batch * fit.accumulate).min(classes);

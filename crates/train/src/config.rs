@@ -61,17 +61,17 @@ impl std::str::FromStr for Optimum {
 /// How near the optimum a run must come, as a relative difference that the duality gap certifies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Target {
-    /// As near as training comes without great expense, and at least [`Target::USUAL`].
+    /// As near as training gets at moderate cost, at least [`Target::USUAL`].
     #[default]
     Auto,
-    /// Any: a number of epochs decides.
+    /// None: the number of epochs decides.
     None,
-    /// So near, where training ends.
+    /// Training ends at this gap.
     Gap(f64),
 }
 
 impl Target {
-    /// The gap that a run must reach where nothing is said.
+    /// The gap that a run must reach by default.
     pub const USUAL: f64 = 1e-3;
 
     /// The gap at which training ends.
@@ -153,7 +153,7 @@ pub enum Solver {
     /// The faster of the others, by a cost model, unless a setting needs one of them.
     #[default]
     Auto,
-    /// Newton's method: some ten passes over rows of few features.
+    /// Newton's method: about ten passes, for rows of few features.
     Newton,
     /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
     Lbfgs,
@@ -164,12 +164,12 @@ pub enum Solver {
 }
 
 impl Solver {
-    /// Whether it needs nothing but passes over all rows, in any order.
+    /// Whether it needs only passes over all rows, in any order.
     pub fn is_by_passes(self) -> bool {
         matches!(self, Solver::Newton | Solver::Lbfgs | Solver::WorkingSet)
     }
 
-    /// The method of passes to use: itself, or Newton's where another hands over.
+    /// The pass method to use: itself, or Newton's if the solver hands over to one.
     pub(crate) fn by_passes(self) -> Solver {
         if self.is_by_passes() {
             self
@@ -178,7 +178,7 @@ impl Solver {
         }
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn method(self) -> &'static str {
         match self {
             Solver::Auto => "the fastest method",
@@ -227,38 +227,38 @@ pub struct LinearConfig {
     /// The loss of a row.
     #[serde(with = "as_text")]
     pub loss: Loss,
-    /// Whether the loss becomes squared where labels are numbers rather than classes.
+    /// Whether the loss becomes squared if labels are numbers rather than classes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub guesses_loss: bool,
     /// The penalty on the weights: l2, l1, elastic-net:SHARE or none.
     #[serde(with = "as_text", skip_serializing_if = "is_usual")]
     pub penalty: Penalty,
-    /// Run folder or model file whose weights training begins from.
+    /// Run folder or model file with the initial weights.
     #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub warm_start: Option<PathBuf>,
-    /// The same in memory; wins over the file.
+    /// The same in memory; overrides the file.
     #[serde(skip)]
     pub given_start: Option<Arc<Start>>,
-    /// Cost C of a unit of loss; where there are `costs`, the best of them once that is known.
+    /// Cost C of a unit of loss; if there are `costs`, the best of them once known.
     pub cost: f64,
-    /// Costs from which cross-validation chooses.
+    /// Candidate costs for cross-validation.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub costs: Vec<f64>,
-    /// Parts of the records, each of which is predicted by models of the others, for every cost.
+    /// Number of folds; each is predicted by models trained on the others, for every cost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub folds: Option<u32>,
     /// Factors on the cost by label.
     pub class_weights: Vec<(ClassName, f64)>,
-    /// Whether the cost of a class is also divided by its share of the records, so that all classes count alike.
+    /// Whether the cost of a class is also divided by its share of the records, so that all classes have equal weight.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub balanced: bool,
     /// File of factors on the cost by record: an npy array, or a text with one a line.
     #[serde(with = "path_text", skip_serializing_if = "Option::is_none")]
     pub sample_weights: Option<PathBuf>,
-    /// The same in memory; wins over the file.
+    /// The same in memory; overrides the file.
     #[serde(skip)]
     pub given_weights: Option<Arc<[f32]>>,
-    /// What the threshold between two classes is chosen for on the test data; the sign decides where absent.
+    /// Goal by which the threshold between two classes is chosen on the test data; if absent, the sign decides.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub threshold: Option<ThresholdGoal>,
     /// Value of a constant feature appended to every row.
@@ -274,14 +274,14 @@ pub struct LinearConfig {
     /// Order in which an epoch visits the examples.
     #[serde(with = "as_text")]
     pub order: Order,
-    /// Blocks an epoch is cut into; by memory where absent.
+    /// Blocks per epoch; if absent, chosen by memory.
     pub blocks: Option<u64>,
     /// How records are brought into memory.
     #[serde(with = "as_text")]
     pub access: Access,
-    /// Bytes for look-ahead, blocks and rows kept between them together.
+    /// Total bytes for look-ahead, blocks, and rows kept between blocks.
     pub memory_bytes: u64,
-    /// The same as a share of the bytes of all records in their files; wins over `memory_bytes` where present.
+    /// The same as a share of the bytes of all records in their files; overrides `memory_bytes`.
     pub memory_share: Option<f64>,
     /// Passes over a block while it is in memory.
     #[serde(with = "as_text")]
@@ -305,7 +305,7 @@ pub struct LinearConfig {
     /// What to do with records that cannot be decoded.
     #[serde(with = "as_text")]
     pub on_bad_record: OnBadRecord,
-    /// Folder for shuffled scratch files; next to the run folder where absent.
+    /// Folder for shuffled scratch files; next to the run folder if absent.
     #[serde(with = "path_text")]
     pub scratch_dir: Option<PathBuf>,
     /// Seconds between checkpoints within an epoch; each epoch ends with one as well.
@@ -317,11 +317,11 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl LinearConfig {
-    /// Bytes of the budget where nothing is said and there are enough.
+    /// Default memory budget in bytes, if the machine has it.
     pub const USUAL_MEMORY: u64 = 1 << 30;
 
-    /// What the command takes where nothing is said: a model with probabilities, or a regression where labels are
-    /// numbers; with a free intercept; of tables with standardised numbers, and a feature for missing ones.
+    /// The command's defaults: a model with probabilities, or a regression if labels are numbers; a free intercept; for
+    /// tables, standardised numbers and a feature for missing ones.
     pub fn bare() -> LinearConfig {
         LinearConfig {
             data: DataConfig {
@@ -342,8 +342,8 @@ impl LinearConfig {
         read(path)
     }
 
-    /// Settings that may change when a run is resumed: what ends it and what it is measured by; how data is read, whose
-    /// contents and classes the checkpoint compares; and the order, which shows in the plan.
+    /// Settings that may change when a run is resumed: stopping criteria and metrics; how data is read (the checkpoint
+    /// compares its contents and classes); and the order (the plan shows it).
     const CHANGING: [&str; 12] = [
         "access",
         "blocks",
@@ -359,7 +359,7 @@ impl LinearConfig {
         "threshold",
     ];
 
-    /// Settings that the weights belong to, by the names that messages use.
+    /// Settings that the weights depend on, by the names that messages use.
     pub(crate) fn decisive(&self) -> Settings {
         let mut all = decisive(self, &LinearConfig::CHANGING);
         for (name, setting) in [
@@ -381,7 +381,7 @@ impl LinearConfig {
         self.warm_start.is_some() || self.given_start.is_some()
     }
 
-    /// The costs of which models are trained on folds.
+    /// The costs for which models are trained on folds.
     pub(crate) fn listed_costs(&self) -> &[f64] {
         match &self.costs[..] {
             [] => std::slice::from_ref(&self.cost),
@@ -390,7 +390,7 @@ impl LinearConfig {
     }
 }
 
-/// The settings that a configuration file states; none where there is no file.
+/// The settings that a configuration file states; empty without a file.
 #[derive(Clone, Debug, Default)]
 pub struct Stated(toml::Table);
 
@@ -409,12 +409,12 @@ impl Stated {
     }
 }
 
-/// Reads the configuration of a job over `default`: what the file does not state is as it is without the file.
+/// Reads the configuration of a job over `default`: settings missing from the file keep their default.
 pub fn read_over<T: Serialize + DeserializeOwned>(
     path: &Path,
     default: &T,
 ) -> Result<(T, Stated), TrainError> {
-    // Errors of the file have their lines.
+    // So that errors of the file name their lines.
     read::<T>(path)?;
     let stated: toml::Table = read(path)?;
     let wrong = |error: String| TrainError::config(format!("{}: {error}", path.display()));
@@ -502,7 +502,7 @@ impl Default for LinearConfig {
 mod tests {
     use super::*;
 
-    /// Every setting, stated alone as it is without a file, and no setting at all.
+    /// Each setting stated alone with its default, and no setting at all.
     fn check<T>(default: &T)
     where
         T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,

@@ -1,11 +1,11 @@
 //! The job `train linear`: one linear model from data of any size within a memory budget.
 //!
-//! It goes down the list: the data is located ([`pelton_data::open`]); `choice` decides what the configuration
-//! leaves open; `prepare` makes the passes that come before training (`packing`, `scaling`, `counting`) and yields
-//! `Rows`; `division` divides the memory and makes the plan; a `Method` trains (`resident`: rows that fit in memory;
-//! `passes`: passes over files, or on ranks; `session`: coordinate descent block by block) and writes a `Journal`;
-//! `outcome` writes the results. [`fit`] returns the model to the caller and writes no files. [`fit_rows`] starts
-//! with rows already in memory, and trains them like rows of files that fit in memory (`in_memory`).
+//! In order: [`pelton_data::open`] locates the data; `choice` decides open settings; `prepare` makes the passes that
+//! come before training (`packing`, `scaling`, `counting`) and yields `Rows`; `division` divides the memory and makes
+//! the plan; a `Method` trains (`resident`: rows that fit in memory; `passes`: passes over files, or on ranks;
+//! `session`: coordinate descent block by block) and writes a `Journal`; `outcome` writes the results. [`fit`] returns
+//! the model to the caller and writes no files. [`fit_rows`] starts with rows already in memory, and trains them like
+//! rows of files that fit in memory (`in_memory`).
 
 mod arrays;
 mod budget;
@@ -92,10 +92,10 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     })
 }
 
-/// Trains a linear model as [`run`] does and hands it to the caller. Copies that training needs are unnamed
-/// files in `scratch_dir`, by default the system's folder for temporary files; nothing remains.
+/// Trains a linear model as [`run`] does and hands it to the caller. Scratch copies are unnamed files in `scratch_dir`,
+/// by default the system's folder for temporary files; nothing remains.
 ///
-/// Errors: as of [`run`]; an interrupted run is lost.
+/// Errors: those of [`run`]; an interrupted run is lost.
 pub fn fit(config: &LinearConfig, context: RunContext<'_>) -> Result<Fitted, TrainError> {
     let mut config = config.clone();
     config.scratch_dir.get_or_insert_with(std::env::temp_dir);
@@ -171,7 +171,7 @@ fn train<T>(
         let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
         weighting.apply(problem, &rows.data.dataset)
     };
-    // How memory is divided does not depend on the cost.
+    // The division of memory does not depend on the cost.
     let posed = pose(&config, &rows, &weighting)?;
     let division = Division::new(&config, &rows.data, &posed, budget)?;
     let is_held = division.budget.in_core && ranks.size() == 1;
@@ -199,7 +199,7 @@ fn train<T>(
         ranks.barrier()?;
         Ok(folder.with_settings(settings.clone()))
     };
-    // A rank that was interrupted a moment before may never arrive.
+    // A rank interrupted a moment before may never arrive.
     let waited = |error: &TrainError| {
         matches!(error, TrainError::Data(DataError::Comm(_))) && interrupt.load(Ordering::Relaxed)
     };
@@ -272,8 +272,8 @@ fn train<T>(
     };
     task.tell();
 
-    // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
-    // folder created, cleared, or its configuration replaced.
+    // All errors in the arguments have been found by now, except a checkpoint of another run: only now may the folder
+    // be created or cleared, or its configuration replaced.
     let mut method = method_for(task);
     let mut resumed = None;
     if let Some(before) = &earlier
@@ -373,7 +373,8 @@ fn train<T>(
     end(&mut folder, task, ended).map_err(in_folder)
 }
 
-/// Reads data with other times than when a checkpoint was written, before coordinate descent resumes.
+/// Reads the data, if its files have other times than when the checkpoint was written, before coordinate descent
+/// resumes.
 fn check_content(
     task: &Task<'_>,
     progress: &Progress,
@@ -395,7 +396,7 @@ fn check_content(
     )?)
 }
 
-/// The method that a task is trained by.
+/// The method that trains a task.
 fn method_for<'a>(task: &'a Task<'a>) -> Box<dyn Method + 'a> {
     match (task.is_held(), task.config.solver) {
         (true, _) => Box::new(ResidentSession::new(task)),
@@ -406,8 +407,7 @@ fn method_for<'a>(task: &'a Task<'a>) -> Box<dyn Method + 'a> {
     }
 }
 
-/// Opens the training data, decides what of the configuration depends on it, and refuses such as no model can be
-/// trained on.
+/// Opens the training data, decides the settings that depend on it, and refuses data that no model can be trained on.
 fn open(
     config: &mut LinearConfig,
     ranks: Ranks<'_>,
@@ -471,7 +471,7 @@ fn open(
     Ok(data)
 }
 
-/// Opens the test data, where there is some.
+/// Opens the test data, if there is any.
 fn open_test(
     config: &LinearConfig,
     rows: &Rows,
@@ -497,19 +497,19 @@ fn open_test(
     let data = data.with_targets(config.loss.has_real_targets());
     let expected = rows.expected();
     let opened = ranks.open(&data, paths, Some(&expected), interrupt, observer)?;
-    // Records to skip are skipped one by one.
+    // Bad records are skipped one by one.
     if !skips && opened.dataset.has_unknown_class() {
         read_all(config, &opened.dataset, interrupt)?;
     }
     Ok(Some(opened.scaled(scale).centred(rows.target_centre)))
 }
 
-/// The optimum that relative differences are to, which may have to be solved for first.
+/// The optimum that relative differences refer to, which may have to be computed first.
 fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, TrainError> {
     let gap = match task.config.optimum {
         Optimum::Unknown => return Ok(None),
         Optimum::Value(value) => return Ok(Some(value)),
-        // A hundredth of the target is as precise as the run can measure.
+        // The run cannot measure more precisely than a hundredth of the target.
         Optimum::Auto => {
             let target = task.config.target.gap();
             target.map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4))
