@@ -154,7 +154,7 @@ impl Vocabulary {
     }
 
     /// The vocabulary of these words in the order of their ids, after the special tokens; the list may begin with
-    /// those. Counts are absent.
+    /// those. All counts are 0.
     ///
     /// Errors: a word appears twice or is not a word; or more words than ids.
     pub fn from_words<W: AsRef<[u8]>>(listed: &[W]) -> Result<Vocabulary, TextError> {
