@@ -52,7 +52,7 @@ pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
     })
 }
 
-/// The memory of the feed of each rank where nothing is said.
+/// The default memory of each rank's feed.
 fn budget(ranks: Option<usize>) -> Result<u64, Failure> {
     Ok(memory_budget(FitConfig::USUAL_MEMORY, ranks::asked(ranks)?))
 }
@@ -81,7 +81,7 @@ fn train(
     tell(trained, run.json, &out)
 }
 
-/// The configuration that flags are written over: `default`, with what the given file or the run to resume states.
+/// The configuration before flags: `default`, overridden by the given file or the run to resume.
 fn begun<C: Serialize + DeserializeOwned>(
     run: &RunArguments,
     no_data: bool,

@@ -21,7 +21,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     let run = run.map(|out| out.join("run.toml"));
     let from = match (&arguments.config, run) {
         (Some(path), _) => Some(path.clone()),
-        // With data named, --resume may as well begin.
+        // If data is named, --resume may also begin a run.
         (None, Some(run)) if run.exists() || arguments.data.is_empty() => Some(run),
         _ => None,
     };
@@ -50,7 +50,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
     {
         config.target = Target::None;
     }
-    // A run that is resumed keeps what it began with, which its file states.
+    // A resumed run keeps its memory, which its file states.
     if arguments.memory.is_none()
         && !stated.has("memory_bytes")
         && !stated.has("memory_share")
@@ -60,7 +60,7 @@ pub fn linear(mut arguments: LinearArguments) -> Result<(), Failure> {
             .iter()
             .any(|path| path.starts_with("demo:"))
     {
-        // A demo shows what Pelton is for: data eight times the memory it is given.
+        // A demo shows Pelton's purpose: data eight times larger than memory.
         config.memory_share = Some(0.125);
         if config.target == Target::Auto {
             config.target = Target::Gap(Target::USUAL);
@@ -109,8 +109,7 @@ fn missed(target: f64, summary: &LinearSummary) -> Failure {
     }
 }
 
-/// Folder name of a run without `--out`: the first file's name, or the demo's.
-/// The folder of a run without `out`: named like its data.
+/// The folder of a run without `--out`, named after the first file or the demo.
 pub(super) fn default_folder(paths: &[String]) -> PathBuf {
     let first = shown_address(paths.first().map_or("run", String::as_str));
     let name = Path::new(&*first)
