@@ -88,9 +88,9 @@ struct Texts {
     sentences: u64,
     /// Mean words of a sentence, including its end.
     mean_words: f64,
-    /// Of the whole text.
+    /// Number of sentences in the whole text.
     all_sentences: u64,
-    /// Of the whole text.
+    /// Vocabulary of the whole text.
     vocabulary: PathBuf,
     words: u32,
     /// Test sentences.

@@ -31,7 +31,7 @@ pub(super) struct Training {
     pub inner: InnerPasses,
     /// Most epochs.
     pub epochs: u64,
-    /// What relative differences refer to.
+    /// The optimum that relative differences refer to.
     pub optimum: f64,
     /// Relative difference at which runs end, except the first seed's, which runs to the end so that its whole
     /// curve can be drawn.

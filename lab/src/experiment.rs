@@ -92,7 +92,7 @@ pub struct Experiment {
     /// Figures of their summaries to show.
     #[serde(default)]
     pub shown: Vec<String>,
-    /// What differs from the publication.
+    /// Differences from the publication.
     #[serde(default)]
     pub differs: String,
     /// Texts for language models, if there are any in addition to other nets.

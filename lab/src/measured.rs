@@ -141,7 +141,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
     })
 }
 
-/// The budget: a share of the data, and at least what the smallest buffers of every path need.
+/// The budget: a share of the data, and at least the smallest buffers of every path.
 fn memory_bytes(config: &ReproduceConfig, held: &DataInMemory) -> u64 {
     const LEAST: u64 = 16 << 20;
     let share = config.experiment.memory_share;

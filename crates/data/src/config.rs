@@ -142,7 +142,7 @@ impl DataConfig {
             .collect()
     }
 
-    /// The same, with sparse rows decoded as `rows` says.
+    /// The same, with sparse rows decoded to the layout `rows`.
     pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
         DataConfig {
             rows,

@@ -57,7 +57,7 @@ pub enum DataError {
     /// The output cannot be written.
     #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
     Output {
-        /// What could not be written.
+        /// Name of the output.
         what: &'static str,
         /// The system's error.
         source: io::Error,

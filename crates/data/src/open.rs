@@ -150,7 +150,7 @@ pub struct Expected {
     pub columns: Option<Arc<Schema>>,
 }
 
-/// Opens the files or demo set of `paths` as `config` says.
+/// Opens the files or demo set of `paths` with the settings of `config`.
 ///
 /// Ranks of a process open it together, rank 0 first, so that no two generate or index the same files; each puts the
 /// data on its own modelled device, if one is named. All ranks call it, and their data must be equal: see `alike.rs`

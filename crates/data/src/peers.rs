@@ -48,7 +48,7 @@ pub struct PeerConfig {
 pub enum PeerMode {
     /// Exactly the configured order; records not in memory are read from the backend one by one.
     Ordered,
-    /// An order within what is in memory, load by load.
+    /// An order within the records in memory, load by load.
     Opportunistic {
         /// Loads per epoch; if absent, as few as fit. More loads leave memory for a part of the data that is read once,
         /// and shuffle less.

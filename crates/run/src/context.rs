@@ -64,7 +64,7 @@ impl<'a> RunContext<'a> {
         C: Clone + Serialize + DeserializeOwned,
     {
         let mut own = config.clone();
-        // What the ranks exchange below depends on it.
+        // The exchange below depends on it.
         let begins = Alike::default().with("`resume`", self.folder.resume);
         self.comm
             .agree(&begins.with("`overwrite`", self.folder.overwrite))?;

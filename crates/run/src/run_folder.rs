@@ -300,7 +300,7 @@ fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes partial files of killed processes in a folder whose lock is held.
+/// Removes partial files of killed processes; this process must hold the folder's lock.
 fn remove_unfinished(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! Requests on their way to the one thread that answers them.
+//! The queues of requests to the one thread that answers them.
 //!
 //! ```text
 //! small bodies ──────────────────────────┐

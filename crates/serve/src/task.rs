@@ -1,4 +1,4 @@
-//! A request on its way to its answer.
+//! A request in progress, with the receiver of its answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -12,7 +12,7 @@ use crate::reader::{Reader, Stage};
 /// Bytes of a small body, and of a small answer.
 pub(crate) const SMALL_BODY: usize = 16 << 10;
 
-/// A request on its way.
+/// A request in progress.
 pub(crate) struct Task {
     pub(crate) client: Client,
     pub(crate) stage: Stage,

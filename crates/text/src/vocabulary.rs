@@ -51,7 +51,7 @@ impl Special {
 /// Which words get ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VocabularyOptions {
-    /// What a token is. All bytes have ids, whatever the other options.
+    /// Definition of a token. All bytes have ids, whatever the other options.
     pub tokenizer: Tokenizer,
     /// Words that occur less often get no id.
     pub min_count: u64,

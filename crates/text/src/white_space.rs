@@ -19,7 +19,7 @@ pub struct BlockBits {
 }
 
 impl BlockBits {
-    /// Of a whole block.
+    /// The bits of a whole block.
     #[inline]
     pub fn of(block: &[u8; 64]) -> BlockBits {
         BlockBits {

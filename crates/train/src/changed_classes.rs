@@ -50,7 +50,7 @@ pub fn change_classes(
     {
         return Err(refuse("is the run itself; name a new folder"));
     }
-    // The manifest is written last: without it this is what a killed process left of the same work.
+    // The manifest is written last: without it these are leftovers of a killed process with the same work.
     let text = pelton_storage::read_text(out.join("run.toml")).ok();
     // It follows the line that names the run.
     let is_same =

@@ -17,11 +17,11 @@ use crate::error::TrainError;
 /// The state of a solver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State<'a> {
-    /// Of coordinate descent.
+    /// State of coordinate descent in f32.
     Descent(Box<SavedState<'a>>),
-    /// Of coordinate descent in f64.
+    /// State of coordinate descent in f64.
     Fine(Vec<Vec<f64>>),
-    /// Of a method of passes.
+    /// State of a pass method.
     Newton(Vec<Vec<f64>>),
 }
 
@@ -110,7 +110,7 @@ pub struct Totals {
     /// Records that could not be read or decoded. Every pass meets the same ones, so `plus` takes the larger count, not
     /// the sum.
     pub skipped_records: u64,
-    /// Bytes that ranks sent to one another.
+    /// Bytes sent between ranks.
     pub communication_bytes: u64,
     /// Seconds that a rank waited for others, on average.
     pub communication_s: f64,

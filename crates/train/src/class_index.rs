@@ -137,7 +137,7 @@ fn write_index(index: &ClassIndex<u16>, model: &Manifest) -> Result<(), TrainErr
 
 /// The index of a model.
 ///
-/// Errors: why it cannot be used, in words.
+/// Errors: the reason why it cannot be used.
 fn read_index(model: &Manifest) -> Result<ClassIndex<u16>, String> {
     let found = Manifest::read(&model.path(""), Set::Index).map_err(problem)?;
     let found = found.filter(|found| found.is_with(model, INDEX));

@@ -1,4 +1,4 @@
-//! What the loss of an example counts for, by its class.
+//! Weight of an example in the loss, by its class.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::error::TrainError;
 pub enum ClassWeights {
     /// One over the count of a class's training records, so that all classes have equal weight.
     Balanced,
-    /// Those of a CSV file with a line `CLASS,WEIGHT` for each class.
+    /// Weights from a CSV file with a line `CLASS,WEIGHT` for each class.
     File(PathBuf),
 }
 

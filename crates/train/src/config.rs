@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::TrainError;
 use crate::start::Start;
 
-/// What relative differences refer to.
+/// The optimum that relative differences refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Optimum {
     /// Not known: the duality gap bounds the relative difference.
@@ -297,7 +297,7 @@ pub struct LinearConfig {
     pub cache_fraction: Option<f64>,
     /// How near the optimum the model must be: auto, none or a relative difference.
     pub target: Target,
-    /// What relative differences refer to.
+    /// The optimum that relative differences refer to.
     #[serde(with = "as_text")]
     pub optimum: Optimum,
     /// Loading threads.

@@ -283,7 +283,7 @@ fn prepare(
 /// The labels that data for a finished net may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Those of the run.
+    /// The run's labels.
     OfRun,
     /// Any, or none.
     Unused,
@@ -399,7 +399,7 @@ pub enum Predicted {
     Probabilities,
 }
 
-/// Writes what is predicted for every image, a line each, in the order of the records, with tabs between.
+/// Writes the prediction for every image, a line each, in the order of the records, with tabs between.
 ///
 /// Errors: those of [`eval`]; a net of language; probabilities of a head over many classes, which has scores.
 pub fn predict_lines(

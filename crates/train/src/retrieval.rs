@@ -201,7 +201,7 @@ pub fn recall(
     })
 }
 
-/// Data with classes of its own.
+/// Opens data with its own classes.
 fn labelled(
     embedder: &Embedder,
     of: &EvaluateConfig,

@@ -100,7 +100,7 @@ impl Start {
         let named: HashMap<&String, usize> = self.names.iter().zip(0..).collect();
         let hashed = |j: usize| {
             let j = j - names.len() + self.names.len();
-            // Hashed words have other indices if their number differs.
+            // Hashed words have other indices if the number of hashed features differs.
             let is_same = features - names.len() == old - self.names.len();
             (is_same && j < old).then_some(j)
         };

@@ -17,7 +17,7 @@ pub struct TestFigures {
 }
 
 impl TestFigures {
-    /// Those of all rows added.
+    /// The figures of all rows added.
     pub(crate) fn of(metrics: &Metrics, classes: &ClassMap) -> TestFigures {
         TestFigures {
             classes: (0..classes.len() as u32)
@@ -34,14 +34,14 @@ impl TestFigures {
 pub struct ThresholdFigures {
     /// Rows with at least this value get the positive class.
     pub value: f64,
-    /// What the value is: a probability, for losses that have probabilities, or a decision value.
+    /// Kind of the value: a probability, for losses that have probabilities, or a decision value.
     pub of: String,
     /// The positive class.
     pub positive: String,
 }
 
 impl ThresholdFigures {
-    /// Those of a model's threshold.
+    /// The figures of a model's threshold.
     pub(crate) fn of(threshold: &Threshold, loss: Loss, classes: &ClassMap) -> ThresholdFigures {
         ThresholdFigures {
             value: threshold.stated(loss),
@@ -117,7 +117,7 @@ pub struct CostFigures {
 /// The coefficients of a model without a penalty, and their precision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InferenceFigures {
-    /// What `statistic` is: `t` of least squares, `z` of other losses.
+    /// Name of `statistic`: `t` of least squares, `z` of other losses.
     pub statistic: String,
     /// Of `t`: records less coefficients.
     pub degrees_of_freedom: Option<f64>,
@@ -237,7 +237,7 @@ pub struct LinearSummary {
     pub ranks: u64,
     /// Seconds a rank waited for others and for their messages, on average.
     pub communication_s: f64,
-    /// Bytes that ranks sent to one another.
+    /// Bytes sent between ranks.
     pub communication_bytes: u64,
     /// Access path used.
     pub access: String,

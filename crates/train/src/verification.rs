@@ -112,7 +112,7 @@ pub fn verify(
     })
 }
 
-/// The pairs of a text, or the number of a bad line and what is wrong with it.
+/// The pairs of a text, or the number of a bad line and its problem.
 fn parse(text: &str, records: u64) -> Result<Vec<Pair>, (usize, String)> {
     let pair = |(line, text): (usize, &str)| {
         let malformed = || {

@@ -1,4 +1,4 @@
-//! Names of data may be other than UTF-8.
+//! Names of data need not be UTF-8.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

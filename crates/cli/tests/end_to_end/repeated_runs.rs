@@ -272,7 +272,7 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         assert!(off.abs() < 1e-4, "{loss}: {off}");
         assert!(number(&regularised, "primal") < number(&none, "primal"));
         assert_eq!(run("--bias 1")["primal"], regularised["primal"]);
-        // The model says that its intercept is free, and so evaluates to what training found.
+        // The model records its free intercept, so eval gives the value of training.
         let folder = format!("{loss}-{}", "--intercept free --solver newton".len());
         let evaluated = place.json(&format!("eval {folder} table.csv"));
         let off = number(&evaluated, "primal") / number(&newton, "primal") - 1.0;

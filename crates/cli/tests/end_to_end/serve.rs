@@ -11,7 +11,7 @@ use crate::command::{Ended, Place};
 
 const CLASSES: usize = 8;
 
-/// A run over vectors of 6 numbers: class `i` of 8 has a large number at index i; two classes never come.
+/// A run over vectors of 6 numbers: class `i` of 8 has 3 at index `i`, or -3 at `i - 6`.
 pub fn trained() -> Place {
     let place = Place::new();
     let line = |i: usize| {
@@ -482,7 +482,7 @@ fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
     assert!(answers.contains("HTTP/1.1 200 "), "{answers}");
 }
 
-/// Its answer was once held for ever.
+/// Its answer once stayed in memory for ever.
 #[test]
 fn a_client_that_does_not_read_loses_its_connection() {
     let place = Place::new();

@@ -59,7 +59,7 @@ fn a_job_needs_no_standard_stream() {
             });
         }
     });
-    // The requested output cannot be written.
+    // Bad requests, with an error that cannot be printed.
     for around in [
         "$PELTON nothing 2>/dev/full; echo $? > code",
         "$PELTON eval nowhere x 2>/dev/full; echo $? > code",

@@ -65,7 +65,7 @@ pub struct Curve {
 pub struct SignedBars {
     /// Title of the figure.
     pub title: String,
-    /// A sentence about it, such as what the sign means; may be empty.
+    /// A sentence about it, such as the meaning of the sign; may be empty.
     pub note: String,
     /// Bars as (name, value).
     pub bars: Vec<(String, f64)>,

@@ -90,7 +90,7 @@ pub struct BenchReport {
     pub access: String,
     /// Order used.
     pub order: String,
-    /// What bounds the rate.
+    /// The bottleneck of the rate.
     pub verdict: String,
     /// Sum of the first value of every row, which proves that every row was read.
     pub checksum: f64,
@@ -119,7 +119,7 @@ impl BenchReport {
         self
     }
 
-    /// Adds what this rank read through peers' memory.
+    /// Adds this rank's reads through peers' memory.
     pub(super) fn add_peers(&mut self, figures: &PeerFigures) {
         let meters = &figures.meters;
         self.mode = Some(figures.mode.name().to_string());

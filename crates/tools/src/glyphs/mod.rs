@@ -71,7 +71,7 @@ pub struct GlyphsFigures {
     pub fonts: u64,
     /// Families of fonts.
     pub families: u64,
-    /// Those held out.
+    /// Names of the held-out families.
     pub test_families: Vec<String>,
     /// Files and faces skipped.
     pub damaged_fonts: u64,

@@ -1,4 +1,4 @@
-//! A look at the training data before the first step: class vectors begin at the mean features of their classes.
+//! A pass over some training data before the first step: class vectors start at the mean features of their classes.
 
 use std::sync::atomic::Ordering;
 

@@ -32,7 +32,7 @@ pub(crate) struct Fit<'a> {
     pub(crate) targets: Targets,
     /// Present if class vectors of a head start at means.
     pub(crate) begin: Option<ClassMeans>,
-    /// What the loss of an example counts for, by its class.
+    /// Weight of an example in the loss, by its class.
     pub(crate) class_weights: Option<Vec<f32>>,
     /// Steps after which a head renews within an epoch too; otherwise only between epochs.
     pub(crate) rebuild: Option<u64>,
@@ -169,7 +169,7 @@ pub(crate) fn fit(
     };
     let meters = source.meters();
     drop(validation);
-    // The best parameters are tested and kept.
+    // Tests and keeps the best parameters.
     if progress.best.is_some() {
         saving::load_best(folder.path(), run.of.trainer.as_mut(), comm)?;
     }
@@ -421,7 +421,7 @@ impl Run<'_, '_> {
         if batches.is_empty() {
             return Ok(false);
         }
-        // Of all ranks.
+        // Sums over all ranks.
         let mut sums = [batches.iter().map(Ready::rows).sum(), fresh, echoed];
         if self.comm.size() > 1 {
             let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);

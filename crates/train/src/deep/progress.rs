@@ -15,7 +15,7 @@ pub(crate) struct Progress {
     pub(crate) class_weights: Option<u64>,
     /// Steps of the optimiser.
     pub(crate) steps: u64,
-    /// Of the current epoch.
+    /// Figures of the current epoch.
     pub(crate) epoch: NetEpoch,
     /// Epochs that ended.
     pub(crate) epochs: Vec<NetEpoch>,
@@ -25,7 +25,7 @@ pub(crate) struct Progress {
     pub(crate) wall_s: f64,
     pub(crate) step_s: f64,
     pub(crate) wait_s: f64,
-    /// Seconds in which something was loaded, and what a head did.
+    /// Seconds of loading, and figures of a head.
     pub(crate) load_s: f64,
     pub(crate) head: HeadFigures,
     /// The best validation loss, and the epoch it followed.

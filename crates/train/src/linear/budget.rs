@@ -86,7 +86,7 @@ pub(super) struct Budget {
     pub bytes: u64,
     /// Options for a pass over all rows that uses all of it.
     pub feed: FetchOptions,
-    /// Whether all rows are held in memory at once.
+    /// Whether all rows are in memory at once.
     pub in_core: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Decides what the configuration leaves open: the solver, and which rows are cached or skipped.
+//! Chooses open settings: the solver, and the rows to cache or skip.
 
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
@@ -56,7 +56,7 @@ fn are_targets(labels: &ClassMap, records: u64) -> bool {
         && (values.iter().any(|value| value.fract() != 0.0) || are_rare || count > SOME && !counts)
 }
 
-/// Whether no setting asks for coordinate descent.
+/// Whether no setting requires coordinate descent.
 fn is_free(config: &LinearConfig) -> bool {
     let defaults = LinearConfig::default();
     config.order == defaults.order
@@ -67,8 +67,8 @@ fn is_free(config: &LinearConfig) -> bool {
         && !config.skip
 }
 
-/// Decides what the configuration of one of `ranks` ranks leaves open for a problem, given that a process may use
-/// `limit` bytes; returns a note if that lowers the budget.
+/// Chooses the open settings of one of `ranks` ranks for a problem, given that a process may use `limit` bytes; returns
+/// a note if that lowers the budget.
 ///
 /// Errors: settings that contradict the solver or the rows; tables larger than the limit.
 pub(super) fn choose(

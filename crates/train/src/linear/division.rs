@@ -136,7 +136,7 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     rows.min(dataset.records()) as usize
 }
 
-/// Chooses the block size: the largest that the budget serves, unless the configuration says.
+/// Chooses the block size: the largest that fits the budget, unless configured.
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
@@ -192,7 +192,7 @@ fn block_plan(
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
-    // Units of a page order are not cut, so a block may be longer than asked for.
+    // Units of a page order are not cut, so a block may be longer than configured.
     loop {
         let longest = rows_of(share, longest_step(&plan), records);
         if longest <= new_rows {
@@ -327,7 +327,7 @@ mod tests {
         feed.unwrap().access()
     }
 
-    /// Of 8 stripes ranks 0 and 1 own 3 and rank 2 owns 2.
+    /// With 8 stripes, ranks 0 and 1 own 3 and rank 2 owns 2.
     #[test]
     fn ranks_make_the_same_blocks_whoever_owns_most() {
         let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ const ROC_POINTS: usize = 200;
 pub(crate) struct Evaluation {
     /// Sums over the rows.
     pub losses: LossSum,
-    /// What the pass cost.
+    /// Meters of the pass.
     pub meters: Meters,
 }
 

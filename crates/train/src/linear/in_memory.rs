@@ -161,7 +161,7 @@ impl InMemory<'_> {
     }
 
     fn race(&self) -> Race {
-        // For rows in the processor's caches, visits take less time than the model says, and products more.
+        // For rows in the processor's caches, visits take less time than in the model, and products more.
         let a_value = match self.shape.layout {
             Layout::Dense { .. } => 0.2,
             _ => 2.0,

@@ -33,7 +33,7 @@ pub(super) struct Found {
     pub solved: Solved,
     /// How rows were read.
     pub access: String,
-    /// Of this rank's reading.
+    /// Meters of this rank's reading.
     pub meters: Meters,
     /// Advice for easier training.
     pub advice: Option<String>,

@@ -240,7 +240,7 @@ pub(super) fn train(
         .filter(|_| looks_again)
         .map(|last| (last.primal, last.dual));
     loop {
-        // Of the rows in memory, or of the pass before.
+        // Content sum of the rows in memory, or of the pass before.
         if let Some(content) = passes.content.take() {
             journal.see(content);
             journal.end_content()?;
@@ -300,7 +300,7 @@ pub(super) struct PassSession<'a> {
 }
 
 impl<'a> PassSession<'a> {
-    /// As the configuration of the task says, with this target.
+    /// A session with the task's configuration and this target.
     pub fn new(task: &'a Task<'a>, target: Target) -> PassSession<'a> {
         let config = LinearConfig {
             target,

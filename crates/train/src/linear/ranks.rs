@@ -29,7 +29,7 @@ pub(super) struct Ranks<'a>(pub &'a Comm);
 pub(super) struct Agreed {
     /// Whether the run must end early.
     pub interrupted: bool,
-    /// Whether rank 0's clock asks for a checkpoint.
+    /// Whether a checkpoint is due by rank 0's clock.
     pub due: bool,
     /// Work of all ranks: bytes and rows added up, seconds as their mean.
     pub totals: Totals,

@@ -18,7 +18,7 @@ pub(super) struct Rows {
     pub packed: bool,
     /// The scale applied to these rows, and to be applied to others.
     pub scale: Option<Arc<Scale>>,
-    /// What was subtracted from targets.
+    /// The value subtracted from targets.
     pub target_centre: f64,
     /// The new indices of the rows' features, if they were renumbered.
     pub numbering: Option<Arc<FeatureNumbering>>,
