@@ -110,7 +110,7 @@ pub(crate) fn pipeline_plan(
         (Some(setting), None) => Some(sampler_of(setting, config.bad_examples, opened, context)?),
         (None, sampler) => sampler,
     };
-    // Held-out records are removed from a list of records; a filter that contradicts a list is refused.
+    // Removes held-out records from a list; a list that contradicts a filter is refused later.
     let sampler = match (sampler, among) {
         (Some(Sampler::Ids(ids)), Some(among)) => {
             let takes_part = |&id: &u64| id >= among.records() || among.contains(id);

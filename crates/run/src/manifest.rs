@@ -21,7 +21,7 @@ use crate::settings::Settings;
 
 /// The configuration of a run, in its folder.
 pub(crate) const CONFIG: &str = "run.toml";
-/// Prefix of its first line, which has the run's name in the manifests.
+/// Prefix of its first line; the run's name follows, as in its manifests.
 const RUN: &str = "# Run ";
 /// More sets than any run writes.
 const MOST_SETS: u64 = 1 << 48;

@@ -469,7 +469,7 @@ pub fn sizes(input: Flow) -> Vec<usize> {
 
 /// Images of this size.
 ///
-/// Errors: fewer rows than channels: the channels come first.
+/// Errors: few rows and many channels, that is, images with channels first.
 fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, TrainError> {
     /// Colours and transparency.
     const MOST: usize = 4;

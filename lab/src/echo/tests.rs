@@ -78,7 +78,7 @@ fn every_condition_is_in_the_table() {
         (2 + 1, 8, 8),
         "with the line of names: {raw}"
     );
-    // Both conditions of auto, and those run in real time.
+    // Trainings of auto, and those that also run in real time.
     assert_eq!((phase(",real,"), phase(",waited,")), (4, 2), "{raw}");
     // Again, from saved trainings.
     let again = self::table(&config).unwrap();

@@ -262,7 +262,7 @@ fn settings_that_do_nothing_are_refused() {
     check(mix, "`mix` has 2 shares for 1 files");
 }
 
-/// Only the field counted by lengths is packed; the other fields of a record have one value per sample.
+/// Fields as long as `lengths` counts are packed; the other fields of a record have one value per sample.
 #[test]
 fn packed_rows_carry_other_fields() {
     let folder = tempfile::tempdir().unwrap();

@@ -118,7 +118,7 @@ fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     Ok(pixels)
 }
 
-/// The vectors of a batch; `None` if it has images.
+/// The vectors of a batch; `None` if it has images or no vectors.
 fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     if batch.get("image").is_some() {
         return Ok(None);
