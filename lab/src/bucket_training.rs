@@ -1,12 +1,12 @@
 //! Training an LSTM on a text with its sentences batched by several policies: time, memory, perplexity.
 //!
-//! Ways take turns, an epoch each, so that a slow moment of the machine meets all alike; a turn resumes from
-//! the run folder of the one before. `none` is trained twice: normally, where padded cells have no target and
-//! the softmax skips them; and with padding that is words, each sentence's last one repeated, as in a trainer
-//! that ignores padding and computes everything. So no speedup is claimed only over the second.
+//! Policies take turns, an epoch each, so that a slow moment of the machine affects all equally; a turn resumes from
+//! the run folder of the previous one. `none` is trained twice: normally, with padded cells that have no target and
+//! that the softmax skips; and with words as padding, each sentence's last one repeated, as in a trainer that ignores
+//! padding and computes everything. So the table never claims a speedup only over the second.
 //!
-//! By default a sixth of the sentences is timed, evenly spread, with the words of all of them, and all are learnt where
-//! perplexity is followed.
+//! By default a sixth of the sentences is timed, evenly spread, with the vocabulary of all; trainings with perplexity
+//! use all sentences.
 
 use std::path::{Path, PathBuf};
 
@@ -28,13 +28,13 @@ use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str = "data,sentences,batch,ranks,parallel,policy,padding_is_words,measured_on,epoch,\
                        compute_s,wait_s,words,padded_fraction,peak_rss_bytes,train_loss,validation_loss,wall_s";
-/// Share of the sentences that is timed by default.
+/// Default share of the sentences to time.
 const TIMED_SHARE: f64 = 1.0 / 6.0;
-/// Epochs that are timed.
+/// Timed epochs.
 const TIMED: u64 = 2;
 /// Epochs of the published minutes.
 const PUBLISHED_EPOCHS: f64 = 25.0;
-/// Published memory of training on several devices by the sentences of a batch, in MB; the policy is not stated.
+/// Published memory of training on several devices by sentences per batch, in MB; the policy is not stated.
 const PUBLISHED_MEMORY: [(u64, f64); 3] = [(32, 367.0), (64, 515.0), (128, 764.0)];
 
 /// A batching policy to train with.
@@ -45,7 +45,7 @@ struct Way {
     padding_is_words: bool,
 }
 
-/// What ranks divide.
+/// The division of work among ranks.
 #[derive(Clone, Copy, PartialEq)]
 struct Division {
     ranks: usize,
@@ -67,7 +67,7 @@ struct Measured {
     way: Way,
     epochs: Vec<NetEpoch>,
     padded_fraction: f64,
-    /// The maximum over all turns; none if unknown.
+    /// The maximum over all turns; `None` if unknown.
     peak_bytes: Option<u64>,
 }
 
@@ -78,22 +78,22 @@ impl Measured {
     }
 }
 
-/// What is learnt.
+/// The training and test texts.
 struct Texts {
     name: String,
-    /// The sentences that are used.
+    /// The sentences to train on.
     sample: PathBuf,
-    /// The same, all as long as the longest.
+    /// The same, all padded to the longest.
     lengthened: PathBuf,
     sentences: u64,
-    /// Mean words of one, its end included.
+    /// Mean words of a sentence, including its end.
     mean_words: f64,
-    /// Of the whole text.
+    /// Number of sentences in the whole text.
     all_sentences: u64,
-    /// Of the whole text.
+    /// Vocabulary of the whole text.
     vocabulary: PathBuf,
     words: u32,
-    /// Others.
+    /// Test sentences.
     test: PathBuf,
 }
 
@@ -105,7 +105,7 @@ struct Table<'a> {
     trainings: Trainings,
 }
 
-/// Adds what training took to the table.
+/// Adds times, memory and perplexity of training to the table.
 pub(super) fn bucket_training(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,
@@ -195,8 +195,8 @@ const NOTES: [&str; 4] = [
 ];
 
 impl Table<'_> {
-    /// Trains all in turn: the `followed` ones for this many epochs with a measurement after each, the others for
-    /// the timed epochs.
+    /// Trains all in turn: the `followed` ones for this many epochs with an evaluation after each, the others for the
+    /// timed epochs.
     fn turns(
         &mut self,
         ways: &[Way],
@@ -246,7 +246,7 @@ impl Table<'_> {
         Ok(all)
     }
 
-    /// Rows of a batch: as many as sentences, and of packed rows so many that they hold as many words.
+    /// Rows of a batch: the number of sentences, or of packed rows with equally many words.
     fn rows_of(&self, way: &Way, sentences: u64) -> u64 {
         match &way.policy {
             BucketPolicy::Pack(packing) => {
@@ -349,7 +349,7 @@ impl Table<'_> {
         }
     }
 
-    /// Times and memory of all ways with batches of one size.
+    /// Times and memory of all policies with batches of one size.
     fn rows(&self, batch: u64, division: Division, all: &[Measured]) -> Vec<Row> {
         let data = self.data(batch, division);
         let minutes = |name: &str| {
@@ -415,7 +415,7 @@ impl Table<'_> {
         rows
     }
 
-    /// Perplexity of the ways that are followed.
+    /// Perplexity of the followed policies.
     fn curves(&self, all: &[Measured]) -> Vec<Row> {
         let mut rows = Vec::new();
         let mut put = |figure: &str, value: &dyn Fn(&[NetEpoch]) -> Value| {
@@ -467,7 +467,7 @@ impl Table<'_> {
     }
 }
 
-/// To three digits after the point.
+/// Rounded to three decimals.
 fn rounded(value: f64) -> f64 {
     (1e3 * value).round() / 1e3
 }
@@ -480,7 +480,7 @@ fn data(config: &ReproduceConfig, path: &Path) -> DataConfig {
     }
 }
 
-/// The texts of a set, written if they cannot be used in place; none if its files do not exist.
+/// The texts of a set, written if they cannot be used in place; `None` if its files do not exist.
 fn texts(
     config: &ReproduceConfig,
     set: &SetConfig,

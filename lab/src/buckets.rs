@@ -1,10 +1,10 @@
 //! Bucketing of the Penn Treebank: padding, dropped sentences, randomness, and speed by counting cells.
 //!
-//! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic ones, and
-//! prints minutes; here the cells that each policy computes are counted on the same text. A recurrent net spends
-//! its time in cells, so their ratio is the possible gain by buckets: it is shown next to the ratio of the printed
-//! minutes and labelled modelled. The report does not print padding; the expected values come from a calculation
-//! with an unrecorded limit on sentences, and are labelled expected. Cost: one pass over 5 MB.
+//! The report trains an LSTM on the Penn Treebank without buckets, with static ones and with automatic ones, and prints
+//! minutes; here the table counts the cells that each policy computes on the same text. A recurrent net spends its time
+//! in cells, so their ratio is the possible gain by buckets: it is shown next to the ratio of the printed minutes and
+//! labelled modelled. The report does not print padding; the expected values come from a calculation with an unrecorded
+//! limit on sentences, and are labelled expected. Cost: one pass over 5 MB.
 
 use pelton_comm::Comm;
 use pelton_run::{Interrupt, RunContext, write_atomically};
@@ -23,8 +23,8 @@ use crate::table::{ReproduceConfig, Reproduction, Row};
 const COLUMNS: &str =
     "data,batch,policy,buckets,batches,padded_fraction,dropped,stretched,rl_exact";
 
-/// What is known of a policy: expected padding in percent, and printed minutes of 25 epochs on one device
-/// and on two, all at batches of 32 and of 128.
+/// Known figures of a policy: expected padding in percent, and printed minutes of 25 epochs on one device and on two,
+/// all at batches of 32 and of 128.
 pub(super) struct Known {
     policy: &'static str,
     padding: [f64; 2],
@@ -65,15 +65,15 @@ const KNOWN: [Known; 6] = [
     },
 ];
 
-/// Sentences that the published scheme leaves out, in percent.
+/// Sentences that the published scheme drops, in percent.
 const PUBLISHED_DROPPED: [f64; 2] = [1.9, 6.8];
 
-/// Which of the two known batches this is.
+/// Index of this batch size among the two known ones.
 pub(super) fn known_batch(batch: u64) -> Option<usize> {
     [32, 128].iter().position(|&known| known == batch)
 }
 
-/// What is known of a policy.
+/// The known figures of a policy.
 pub(super) fn known(policy: &str) -> Option<&'static Known> {
     KNOWN.iter().find(|known| policy.starts_with(known.policy))
 }
@@ -252,7 +252,7 @@ fn rows(data: &str, sentences: u64, batch: u64, found: &[BucketRow]) -> Vec<Row>
     rows
 }
 
-/// What the bar charts of the page show.
+/// The figure in the bar charts of the page.
 pub(super) const PADDED: &str = "padded cells in percent";
 
 fn percent(share: f64) -> f64 {

@@ -1,4 +1,4 @@
-//! `plan-capacity`: epochs on more nodes than there are.
+//! `plan-capacity`: epochs on larger clusters.
 
 use std::io::Write;
 
@@ -28,7 +28,7 @@ const COLUMNS: [(PredictedPipeline, bool, &str); 5] = [
 /// Bytes a second into a node unless stated.
 const NETWORK: Memory = Memory::Bytes(12_500_000_000);
 
-/// Predicts epochs and prints them with what they assume.
+/// Predicts epochs and prints them with their assumptions.
 pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
     if let Some(classes) = arguments.classes.classes {
         return class_capacity_table::plan(classes, &arguments);

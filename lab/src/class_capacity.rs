@@ -1,18 +1,19 @@
 //! Predicts a head over very many classes on other devices: memory and time of a step, an epoch, a training.
 //!
 //! Symbols: N classes of d features on R devices, n = ⌈N/R⌉ rows a device; of a batch of B examples A classes are
-//! active, a = ⌈A/R⌉ on a device; K neighbours in the graph; P weights of the feature net; w bytes of a number that
-//! travels.
+//! active, a = ⌈A/R⌉ on a device; K neighbours in the graph; P weights of the feature net; w bytes of a number that is
+//! sent.
 //!
 //! | memory of a device | bytes |
 //! |---|---|
 //! | weights, momentum | 4·n·d or 2·n·d (no master copy), each |
 //! | counters | 4·n, and 8 for each step of an epoch |
-//! | graph | 8·(N + 1) places, 8·n·K neighbours that are here on average, 4·n·K of the own classes |
-//! | more while the graph is built | 8·n·d for own and passed rows with the lists of the nearest, or a new graph with what is sent of it |
+//! | graph | 8·(N + 1) offsets, 8·n·K neighbours on this device on average, 4·n·K of its own classes |
+//! | building the graph, in addition | 8·n·d for own and passed rows and nearest lists, or a new graph and the part
+//! sent |
 //! | features | 4·3·B·d: gathered, of length 1, gradient |
-//! | logits | 4·a·B, or none where they are computed again; and a chunk of 1024 classes |
-//! | feature net | 12·P; 8·P more where gradients are sparse; activations |
+//! | logits | 4·a·B, or none if they are recomputed; and a chunk of 1024 classes |
+//! | feature net | 12·P; 8·P more if gradients are sparse; activations |
 //!
 //! | time | of |
 //! |---|---|
@@ -22,16 +23,16 @@
 //! | gradients | 2·P·w through it (a ring), or (R − 1)·8 bytes for each weight that a device sends, after selecting |
 //! | graph | (2R − 1)·n²·d operations, about 2·N²·d/R; or the ring of all rows through the network, if slower |
 //!
-//! Communication within a node takes no time. Left out: reading data, evaluation, checkpoints, sums of the
-//! softmax (three numbers an example), stragglers. The caller states what depends on the program and not on
-//! the device: the share of the peak that products reach, the operations of the feature net, what overlaps.
+//! Communication within a node takes no time. Left out: reading data, evaluation, checkpoints, sums of the softmax
+//! (three numbers an example), stragglers. The caller states the properties of the program: the share of the peak that
+//! products reach, the operations of the feature net, and whether communication overlaps.
 
 use serde::{Deserialize, Serialize};
 
 /// Classes of a chunk of a head.
 const CHUNK: u64 = 1024;
 
-/// Part of a device's memory that logits may take; they are computed again where they would take more.
+/// Part of a device's memory that logits may take; if they would take more, they are recomputed.
 const LOGITS: f64 = 0.25;
 
 /// Published figures of a device: memory, dense operations a second in half (tensor cores) and single precision,
@@ -70,7 +71,7 @@ impl Device {
     }
 }
 
-/// What each device and node can do.
+/// The capabilities of each device and node.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassCluster {
     /// Bytes of a device's memory.
@@ -81,24 +82,24 @@ pub struct ClassCluster {
     pub memory_bytes_per_s: f64,
     /// Devices that share a node's network.
     pub node_devices: u64,
-    /// Bytes a second into a node, and as many out of it.
+    /// Bytes a second into a node, and the same out of it.
     pub network_bytes_per_s: f64,
     /// Share of the peak that net, head and graph reach.
     pub share: f64,
 }
 
-/// The net that makes features.
+/// The feature net.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NetSize {
     /// Operations of an example, forward and backward.
     pub operations: f64,
     /// Weights.
     pub parameters: f64,
-    /// Numbers of an example that are kept for the backward pass.
+    /// Numbers per example kept for the backward pass.
     pub activations: f64,
 }
 
-/// What is trained.
+/// The training to predict.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassWorkload {
     /// N.
@@ -107,13 +108,13 @@ pub struct ClassWorkload {
     pub features: u64,
     /// K; 0 without a graph.
     pub neighbours: u64,
-    /// Part of the classes that is active.
+    /// Active share of the classes.
     pub active: f64,
     /// Bytes of a weight of the head: 4 or 2.
     pub weight_bytes: u64,
     /// Whether head and net have momentum.
     pub momentum: bool,
-    /// Bytes of an activation and of a number that travels: 4 or 2.
+    /// Bytes of an activation and of a number that is sent: 4 or 2.
     pub number_bytes: u64,
     /// Examples of an epoch.
     pub examples: u64,
@@ -121,11 +122,11 @@ pub struct ClassWorkload {
     pub epochs: f64,
     /// The feature net.
     pub net: NetSize,
-    /// Part of the gradients of the net that is sent; none for all.
+    /// Share of the net's gradients that is sent; `None` for all.
     pub sparse: Option<f64>,
     /// Seconds to select it.
     pub selection_s: f64,
-    /// Whether features and gradients travel while the net computes (micro-batches).
+    /// Whether features and gradients are sent while the net computes (micro-batches).
     pub overlap: bool,
 }
 
@@ -140,28 +141,28 @@ pub struct ClassMemory {
     pub features_bytes: u64,
     pub logits_bytes: u64,
     pub net_bytes: u64,
-    /// The larger of what training takes, and building a graph next to the last one.
+    /// The larger of the memory for training and for building a graph while keeping the last one.
     pub peak_bytes: u64,
     /// Whether the device has enough.
     pub fits: bool,
 }
 
-/// Seconds, of a step unless they say otherwise.
+/// Seconds, per step unless stated otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClassTime {
     /// The feature net, forward and backward.
     pub net_s: f64,
     /// The head.
     pub head_s: f64,
-    /// Selecting the gradients that are sent.
+    /// Selecting the gradients to send.
     pub selection_s: f64,
-    /// Travel of features and of their gradients.
+    /// Communication of features and of their gradients.
     pub features_travel_s: f64,
-    /// Travel of the gradients of the net.
+    /// Communication of the gradients of the net.
     pub gradients_travel_s: f64,
-    /// Travel that nothing hides.
+    /// Communication not hidden by computation.
     pub communication_s: f64,
-    /// All of it.
+    /// The whole step.
     pub step_s: f64,
     /// Examples a second.
     pub samples_per_s: f64,
@@ -173,7 +174,7 @@ pub struct ClassTime {
     pub training_days: f64,
 }
 
-/// What `devices` take for steps of `batch` examples. Both are at least 1, rates above 0, K at most N.
+/// Memory and time of `devices` for steps of `batch` examples. Both are at least 1, rates above 0, K at most N.
 pub fn predict_classes(
     cluster: &ClassCluster,
     workload: &ClassWorkload,
@@ -267,7 +268,7 @@ fn memory(
     let (mut graph_bytes, mut graph_build_bytes) = (0, 0);
     if k > 0 {
         graph_bytes = 8 * (workload.classes + 1) + 12 * rows * k;
-        // A list is cut once it is half as long again, and grows by doubling.
+        // A list is cut at 1.5 times its length, and grows by doubling.
         let lists = 8 * rows * (k + k / 2 + 16).next_power_of_two();
         let divided = graph_bytes + 8 * rows * k + 4 * rows * devices;
         graph_build_bytes = (8 * rows * d + lists).max(divided);
@@ -341,7 +342,7 @@ mod tests {
         (cluster, workload)
     }
 
-    /// With everything the paper adds.
+    /// With all additions of the paper.
     fn with_all(full: &ClassWorkload) -> ClassWorkload {
         ClassWorkload {
             neighbours: 1000,
@@ -399,7 +400,7 @@ mod tests {
                 ..published
             };
             let (memory, _) = predict_classes(&cluster, &workload, 1, 500);
-            // A step more has been waited for in the model.
+            // The model counts one step more than the head has taken.
             let counted = head.bytes() as f64;
             let kept = memory.weights_bytes
                 + memory.momentum_bytes
@@ -418,7 +419,7 @@ mod tests {
         let (few, many) = (of(128), of(256));
         assert!(many.0.peak_bytes < few.0.peak_bytes);
         assert!(many.1.step_s < few.1.step_s && many.1.graph_s < few.1.graph_s);
-        // Inside one node nothing is waited for.
+        // Inside one node communication takes no time.
         assert_eq!(of(8).1.communication_s, 0.0);
         assert!(!of(8).0.fits);
     }

@@ -15,7 +15,7 @@ use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, us
 /// A machine's network unless stated: 25 Gbit/s.
 const NETWORK: Memory = Memory::Bytes(3_125_000_000);
 
-/// What was predicted.
+/// A predicted row of the table.
 struct Row {
     devices: u64,
     method: &'static str,
@@ -23,8 +23,7 @@ struct Row {
     time: ClassTime,
 }
 
-/// Predicts memory and time of full softmax and of what is added to it one by one, and prints them with what they
-/// assume.
+/// Predicts memory and time of full softmax and of its extensions one by one, and prints them with their assumptions.
 pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> {
     let (cluster, full) = stated(classes, arguments)?;
     let of = &arguments.classes;
@@ -107,7 +106,7 @@ pub fn plan(classes: u64, arguments: &CapacityArguments) -> Result<(), Failure> 
     })
 }
 
-/// A part of a whole.
+/// A share, from 0 to 1.
 fn share(value: f64, setting: &str) -> Result<f64, Failure> {
     check_share(setting, value)?;
     Ok(value)

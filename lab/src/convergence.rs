@@ -1,8 +1,7 @@
-//! Training a held data set by a plan's blocks, one state an epoch.
+//! Trains on a data set in memory by a plan's blocks, with one state an epoch.
 //!
-//! Rows are in memory and each step's block is listed from the plan, so every method trains on exactly the
-//! blocks it would read. The objective and the accuracy are evaluated between epochs,
-//! outside the timed region.
+//! Rows are in memory and each step's block is listed from the plan, so every method trains on exactly the blocks it
+//! would read. Objective and accuracy are evaluated between epochs, outside the timed region.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,16 +22,16 @@ use crate::table::{interrupted, median};
 /// The relative duality gap to which optima are solved.
 pub(super) const OPTIMUM_GAP: f64 = 1e-6;
 
-/// How a data set is trained.
+/// Settings of training on a data set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Training {
     pub order: Order,
-    /// Records of a unit of the order; `None` for as many as have the order's bytes.
+    /// Records of a unit of the order; `None` for units of the order's size in bytes.
     pub unit_records: Option<u64>,
     pub inner: InnerPasses,
     /// Most epochs.
     pub epochs: u64,
-    /// What relative differences refer to.
+    /// The optimum that relative differences refer to.
     pub optimum: f64,
     /// Relative difference at which runs end, except the first seed's, which runs to the end so that its whole
     /// curve can be drawn.
@@ -44,7 +43,7 @@ pub(super) struct Training {
 pub(super) struct Epoch {
     /// (P(w) − P*) / P*.
     pub difference: f64,
-    /// Test accuracy in percent; of the training rows where there is no test set.
+    /// Test accuracy in percent; of the training rows if there is no test set.
     pub accuracy: f64,
     /// Seconds of computing in the epoch.
     pub compute_s: f64,
@@ -58,7 +57,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    /// The least relative difference of all epochs, as far as the optimum is known.
+    /// The least relative difference of all epochs, within the precision of the optimum.
     pub fn best(&self) -> f64 {
         let differences = self.epochs.iter().map(|epoch| epoch.difference);
         differences.fold(f64::INFINITY, f64::min).max(OPTIMUM_GAP)
@@ -71,7 +70,7 @@ impl Run {
         Some(reached as u64 + 1)
     }
 
-    /// The epochs until the target was reached, all of them where it was not.
+    /// The epochs until the target was reached; all if it was not.
     pub fn until(&self, target: f64) -> &[Epoch] {
         match self.epochs_to(target) {
             Some(epochs) => &self.epochs[..epochs as usize],
@@ -80,7 +79,7 @@ impl Run {
     }
 }
 
-/// Median epochs to `target`; `None` where half of the runs or more did not reach it.
+/// Median epochs to `target`; `None` if half of the runs or more did not reach it.
 pub(super) fn median_epochs(runs: &[Run], target: f64) -> Option<f64> {
     let epochs = runs.iter().map(|run| match run.epochs_to(target) {
         Some(epochs) => epochs as f64,
@@ -96,8 +95,8 @@ pub(super) fn median_epochs_to_best(runs: &[Run]) -> f64 {
     median(epochs.map(|epochs| epochs as f64).collect())
 }
 
-/// Runs every training with each of the seeds `0..seeds`, as many at a time as there are cores;
-/// the runs of each training in the order of seeds.
+/// Runs every training with each of the seeds `0..seeds`, one per core at a time; returns the runs of each training in
+/// the order of seeds.
 pub(super) fn runs(
     held: &DataInMemory,
     trainings: &[Training],
@@ -136,7 +135,7 @@ pub(super) fn runs(
         .collect()
 }
 
-/// The plan of a training, over the places of the file.
+/// The plan of a training, over positions in the file.
 pub(super) fn plan(
     held: &DataInMemory,
     training: &Training,
@@ -220,7 +219,7 @@ fn accuracy(held: &DataInMemory, weights: &Weights) -> Result<f64, TrainError> {
     Ok(100.0 * losses.accuracy())
 }
 
-/// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the sweeps allowed come.
+/// The optimum to a relative gap of [`OPTIMUM_GAP`], or as near as the allowed sweeps reach.
 pub(super) fn optimum(
     held: &DataInMemory,
     interrupt: &Interrupt,
@@ -242,7 +241,7 @@ fn solved(held: &DataInMemory, interrupt: &Interrupt) -> Result<Certificate, Tra
         primal: f64::INFINITY,
         dual: f64::NEG_INFINITY,
     };
-    // The gap some sweeps ago: at the limit of f32, it stops falling.
+    // The gap some sweeps ago; at the limit of f32 it stops falling.
     let mut before = f64::INFINITY;
     for sweep in 0..MOST_SWEEPS {
         if interrupt.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Data sets held in memory: those of LIRS Table 1 at a scale that fits this machine, and real ones.
+//! Data sets in memory: those of LIRS Table 1 at a scale that fits this machine, and real ones.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,14 @@ use crate::table::ReproduceConfig;
 /// Fewest rows of a block, at any scale.
 const LEAST_BLOCK_ROWS: u64 = 5;
 
-/// Real sets cannot be scaled down; below this they are left out.
+/// Real sets cannot be scaled down; below this scale they are skipped.
 const LEAST_REAL_SCALE: f64 = 0.3;
 
 /// A data set in memory, with the files it was read from.
 pub(super) struct DataInMemory {
     pub name: String,
     pub blocks: u64,
-    /// What the paper says of it; `None` for sets that it does not use.
+    /// The paper's figures; `None` for sets that it does not use.
     pub published: Option<Published>,
     pub config: DataConfig,
     pub opened: OpenedData,
@@ -46,7 +46,7 @@ impl DataInMemory {
         &self.opened.dataset
     }
 
-    /// Replaces places in the file by the records there.
+    /// Replaces positions in the file by the records there.
     pub fn arrange(&self, places: &mut [u64]) {
         if let Some(arrangement) = &self.arrangement {
             for place in places {
@@ -55,7 +55,7 @@ impl DataInMemory {
         }
     }
 
-    /// What `make` finds on this data, or found before the table was interrupted.
+    /// The result of `make` on this data, saved in case the table is interrupted.
     pub fn kept<T: Serialize + DeserializeOwned>(
         &self,
         what: &str,
@@ -94,7 +94,7 @@ impl DataInMemory {
     }
 }
 
-/// How a generated set is named as data, and where its files go.
+/// The data name of a generated set, and the folder of its files.
 pub(super) fn generated(
     config: &ReproduceConfig,
     name: &str,
@@ -109,8 +109,8 @@ pub(super) fn generated(
     }
 }
 
-/// Holds a set of an experiment; `None` if its files do not exist, or if the table is scaled down so far that
-/// whole real sets would take most of the time.
+/// Loads a set of an experiment; `None` if its files do not exist, or if at the table's small scale whole real sets
+/// would take most of the time.
 pub(super) fn hold(
     config: &ReproduceConfig,
     set: &SetConfig,
@@ -194,7 +194,7 @@ fn hold_data(
     })
 }
 
-/// Every row of a data set in memory, in file order.
+/// Reads every row of a data set into memory, in file order.
 fn rows_of(dataset: &Arc<Dataset>, interrupt: &Interrupt) -> Result<RowTable, TrainError> {
     const FEED_BYTES: u64 = 32 << 20;
     let largest = 24 * dataset.record_bytes().max();
@@ -205,8 +205,8 @@ fn rows_of(dataset: &Arc<Dataset>, interrupt: &Interrupt) -> Result<RowTable, Tr
     Ok(hold_rows(dataset, &feed)?.0)
 }
 
-/// Writes the data with each feature divided by its largest absolute value: the training rows and,
-/// apart, every fifth row for the test.
+/// Writes the data with each feature divided by its largest absolute value: the training rows and, separately, every
+/// fifth row for the test.
 fn scale(
     config: &DataConfig,
     folder: &Path,

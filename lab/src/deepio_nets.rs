@@ -1,10 +1,9 @@
-//! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from one
-//! another's memory.
+//! DeepIO Figures 7 and 8 with the paper's net: AlexNet on a file sorted by class, read by four ranks from each other's
+//! memory.
 //!
-//! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered
-//! mode still uses the full random order and reads from the file what is not in memory; opportunistic mode
-//! draws from what has been loaded. Sorted by class, since neighbours are alike there; a shuffled file makes
-//! chunks harmless.
+//! Chunk lengths give the printed levels for this many pictures. With memory for a part of the data, ordered mode still
+//! uses the full random order and reads missing records from the file; opportunistic mode draws from the loaded
+//! records. The file is sorted by class so that neighbours are similar; in a shuffled file chunks do no harm.
 
 use pelton_data::{PeerConfig, PeerMode};
 use pelton_plan::{Order, randomness_level};
@@ -21,18 +20,18 @@ use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str =
     "net,data,pictures,method,order,seed,epoch,train_loss,validation_loss,accuracy_percent,seconds";
-/// Pictures to train on and to measure with, at the scale of the whole.
+/// Pictures for training and for evaluation, at scale 1.
 const PICTURES: [f64; 2] = [60_000.0, 10_000.0];
-/// Share of the pictures that is used by default: 10 000.
+/// Default share of the pictures: 10 000.
 const DEFAULT_SHARE: f64 = 1.0 / 6.0;
 /// Ranks that train together.
 const RANKS: usize = 4;
-/// Most seeds: the differences are of whole points.
+/// Most seeds: the differences are several points.
 const MOST_SEEDS: u64 = 3;
 /// The levels that the paper prints, in percent.
 const LEVELS: [f64; 5] = [100.0, 73.0, 49.0, 16.0, 0.0];
 
-/// An order that is compared.
+/// An order to compare.
 struct Compared {
     figure: &'static str,
     name: String,
@@ -82,7 +81,7 @@ pub(super) fn deepio_nets(
             best.push((compared.name.clone(), curves.best.clone()));
             found.extend(rows(net, &pictures, &compared, curves));
         }
-        // Figure by figure, order by order within one.
+        // By figure, then by order.
         found.sort_by(|a: &Row, b: &Row| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
         reproduction.rows.extend(found);
         let (of, full) = &best[0];
@@ -102,7 +101,7 @@ pub(super) fn deepio_nets(
     Ok(())
 }
 
-/// The chunk that comes nearest to a level.
+/// The chunk length nearest to a level.
 fn chunk_of(records: u64, level: f64) -> u64 {
     let off = |chunk: &u64| (percent(randomness_level(records, *chunk)) - level).abs();
     let nearest = (1..=records).min_by(|a, b| off(a).total_cmp(&off(b)));
@@ -113,7 +112,7 @@ fn percent(share: f64) -> f64 {
     (1e4 * share).round() / 100.0
 }
 
-/// Number of loads; memory holds two. Ranks that share it unevenly may need one more.
+/// Number of loads; memory holds two. If ranks share it unevenly they may need one more.
 fn loads(peers: &PeerConfig) -> u64 {
     (2.0 / peers.memory_share.unwrap_or(1.0)).ceil() as u64
 }
@@ -126,7 +125,7 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
         memory_share: Some(share),
         mode,
         unit_bytes: file_records * pictures.bytes,
-        // Each rank takes its run of a batch, as the paper's do.
+        // Each rank takes its run of a batch, as in the paper.
         near: Some(false),
     };
     let mut all = Vec::new();
@@ -171,9 +170,9 @@ fn compared(config: &ReproduceConfig, pictures: &Pictures) -> Vec<Compared> {
     all
 }
 
-/// What the trainings of an order left.
+/// Results of the trainings of an order.
 struct Curves {
-    /// After each epoch, the middle of the seeds.
+    /// After each epoch, the median over seeds.
     losses: Vec<f64>,
     /// The same in percent.
     accuracies: Vec<f64>,

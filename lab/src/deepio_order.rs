@@ -1,18 +1,16 @@
-//! DeepIO Figures 7 and 8: what the randomness of an order does to training.
+//! DeepIO Figures 7 and 8: the effect of an order's randomness on training.
 //!
-//! The paper trains AlexNet and draws validation accuracy against the randomness level (RL) of
-//! shuffling 1, 4, 16 and 256 images as one element, and against the share R of the data that is in
-//! memory for one round of random reads; the text at hand prints the levels and no accuracies. Here the
-//! linear job trains on as many records as the printed levels come from, in the same ways, with the
-//! exact entropy RL* next to RL.
+//! The paper trains AlexNet and draws validation accuracy against the randomness level (RL) of shuffling 1, 4, 16 and
+//! 256 images as one element, and against the share R of the data in memory for one round of random reads; the text
+//! prints the levels but no accuracies. Here the linear job trains on the number of records behind the printed levels,
+//! with the same orders, and shows the exact entropy RL* next to RL.
 //!
-//! A memory for a share of the data holds two loads, one that is drawn from and one that is being
-//! read, so that an epoch takes 2/share loads; the paper's R is one load, half of the share. A memory
-//! for all of the data needs no second load and is full order.
+//! Memory for a share of the data contains two loads, one to draw from and one being read, so an epoch takes 2/share
+//! loads; the paper's R is one load, half of the share. Memory for all of the data needs no second load and gives full
+//! order.
 //!
-//! Every set is trained in its file order, which is random already, and sorted by label, where an order that
-//! keeps neighbours together must hurt. Cost: minutes; rows are in memory, and nearly all of it is solving the
-//! blocks.
+//! Every set is trained in its file order, which is already random, and sorted by label, so that an order that keeps
+//! neighbours together must hurt. Cost: minutes; rows are in memory, and nearly all of it is solving the blocks.
 
 use std::collections::HashMap;
 
@@ -31,8 +29,8 @@ use crate::table::{ReproduceConfig, Reproduction, Row, median};
 const COLUMNS: &str = "data,rows,blocks,order,unit_records,rl,rl_exact,inner_passes,seed,epoch,\
                        relative_difference,accuracy_percent";
 
-/// Records of the paper's element list, which its printed levels give away: H(N/c)/H(N) is 73, 49 and
-/// 16 % for c = 4, 16 and 256 at N near 11 500.
+/// Records of the paper's element list, derived from its printed levels: H(N/c)/H(N) is 73, 49 and 16 % for c = 4, 16
+/// and 256 at N near 11 500.
 const PUBLISHED_RECORDS: u64 = 11_500;
 
 /// Relative difference to the optimum that counts as converged.
@@ -49,7 +47,7 @@ fn published_level(chunk: u64) -> Option<f64> {
     }
 }
 
-/// An order that is compared.
+/// An order to compare.
 #[derive(Clone, Debug)]
 struct Compared {
     figure: &'static str,
@@ -62,7 +60,7 @@ struct Compared {
 }
 
 impl Compared {
-    /// Identifies a training: the first order of both figures is the same one.
+    /// Whether two entries share a training: the first order of both figures is the same.
     fn same_as(&self, other: &Compared) -> bool {
         (self.order, self.unit_records) == (other.order, other.unit_records)
     }
@@ -130,7 +128,7 @@ fn notes(config: &ReproduceConfig) -> Vec<String> {
     ]
 }
 
-/// The printed levels against the formula, at the number of records they come from.
+/// The printed levels against the formula, at their number of records.
 fn levels_by_formula(chunks: &[u64]) -> Vec<Row> {
     let level = |&chunk: &u64| Row {
         table: "Figure 7".to_string(),
@@ -210,7 +208,7 @@ fn compared(config: &ReproduceConfig, records: u64) -> Vec<Compared> {
     orders
 }
 
-/// Whether the blocks of a set can be cut from the units of an order, and its loads too.
+/// Whether the units of an order are small enough for the blocks of a set, and for its loads.
 fn fits(held: &DataInMemory, compared: &Compared) -> bool {
     let units = |records: u64| held.dataset().records().div_ceil(records);
     match (compared.order, compared.unit_records) {
@@ -274,14 +272,14 @@ fn train(
     Ok(trained)
 }
 
-/// The rows of a table, those of one label before those of the next, otherwise in their order.
+/// The rows of a table sorted by label, otherwise in their order.
 fn by_label(rows: &RowTable) -> Vec<u64> {
     let mut sorted: Vec<u64> = (0..rows.len() as u64).collect();
     sorted.sort_by_key(|&i| rows.label(i as usize));
     sorted
 }
 
-/// Every figure of one data set, table by table, figure by figure, order by order.
+/// All figures of one data set, by table, figure and order.
 fn figures(config: &ReproduceConfig, held: &DataInMemory, trained: &[Trained]) -> Vec<Row> {
     let mut rows = Vec::new();
     for table in ["Figure 7", "Figure 8"] {
@@ -294,7 +292,7 @@ fn figures(config: &ReproduceConfig, held: &DataInMemory, trained: &[Trained]) -
             let found = order_rows(config, held, order);
             sorted.extend(found.into_iter().enumerate());
         }
-        // Each order lists its figures alike, inner passes within a figure.
+        // Each order lists the same figures, with inner passes within a figure.
         let mut places: HashMap<String, usize> = HashMap::new();
         for (place, row) in &sorted {
             places.entry(row.figure.clone()).or_insert(*place);
@@ -338,7 +336,7 @@ fn order_rows(config: &ReproduceConfig, held: &DataInMemory, trained: &Trained) 
             json!(percent(randomness.rl_exact)),
         ),
     ];
-    // How the file is arranged changes no level.
+    // The arrangement of the file does not change levels.
     let mut rows = match held.arrangement {
         None => levels,
         Some(_) => Vec::new(),

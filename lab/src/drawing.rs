@@ -1,4 +1,4 @@
-//! The report page of a reproduced table: its curves and times as pictures, every figure as text.
+//! The report page of a reproduced table: curves and times as plots, every figure as text.
 
 use pelton_run::{Bars, Plot, Report};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(super) fn report(reproduction: &Reproduction) -> Report {
     }
 }
 
-/// Every chart of a page as a file of its own, named after its title.
+/// Every chart of a page as a separate file, named after its title.
 pub(super) fn files(report: &Report) -> Vec<(String, String)> {
     let plots = report
         .series
@@ -35,7 +35,7 @@ pub(super) fn files(report: &Report) -> Vec<(String, String)> {
     all.map(|(title, drawing)| (file(title), drawing)).collect()
 }
 
-/// Every figure that has a published one next to it.
+/// Every figure with a published counterpart.
 fn summary(rows: &[Row]) -> Vec<(String, String, String)> {
     rows.iter()
         .filter(|row| !row.published.is_null())
@@ -69,8 +69,7 @@ fn text(value: &Value) -> String {
     }
 }
 
-/// A plot for each data set, number of inner passes and figure with a value an epoch, a line a
-/// method.
+/// A plot for each data set, number of inner passes and figure with a value an epoch, with a line a method.
 fn curves(rows: &[Row]) -> Vec<Plot> {
     let mut plots: Vec<Plot> = Vec::new();
     for row in rows {

@@ -15,9 +15,9 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// Its name, as `reproduce` is given it.
+    /// Its name, the argument of `reproduce`.
     pub name: String,
-    /// Epochs that block minimization runs.
+    /// Epochs of block minimization.
     #[serde(default = "thirty")]
     pub epochs: u64,
     /// Seeds to repeat with.
@@ -38,10 +38,10 @@ pub struct Experiment {
     /// Memory of all ranks over the bytes of the data.
     #[serde(default)]
     pub memory: Vec<f64>,
-    /// Loads of an epoch that are tried next to the fewest that fit, with memory for a quarter of the data.
+    /// Loads per epoch to try in addition to the fewest that fit, with memory for a quarter of the data.
     #[serde(default)]
     pub loads: Vec<u64>,
-    /// Records in a row that are shuffled as one.
+    /// Consecutive records shuffled as one chunk.
     #[serde(default)]
     pub chunks: Vec<u64>,
     /// Files of the data.
@@ -50,37 +50,37 @@ pub struct Experiment {
     /// Sentences of a batch, each tried.
     #[serde(default)]
     pub batches: Vec<u64>,
-    /// Ways of putting sentences together.
+    /// Batching policies.
     #[serde(default)]
     pub policies: Vec<String>,
-    /// Those with perplexity measured over all epochs.
+    /// The policies with perplexity measured over all epochs.
     #[serde(default)]
     pub followed: Vec<String>,
     /// Learning rates over those of the nets, each tried.
     #[serde(default)]
     pub rates: Vec<f64>,
-    /// The course of the learning rate of nets, as `--schedule` has it.
+    /// Schedule of the learning rate of nets, as in `--schedule`.
     #[serde(default = "constant")]
     pub schedule: String,
-    /// Of the numbers that nets multiply in training, as `--precision` has it.
+    /// Precision of products in the training of nets, as in `--precision`.
     #[serde(default = "single")]
     pub precision: String,
     /// Time of the source for a batch over that of a training step.
     #[serde(default)]
     pub ratio: f64,
-    /// Queues over the number of records.
+    /// Lengths of queues over the number of records.
     #[serde(default)]
     pub queues: Vec<f64>,
-    /// Nets that are trained.
+    /// Nets to train.
     #[serde(default, rename = "net")]
     pub nets: Vec<NetSetting>,
-    /// Pictures that nets learn, where the other sets are none: the first of these that is there.
+    /// Pictures for nets, if the other sets have none: the first of these that exists.
     #[serde(default)]
     pub pictures: Vec<SetConfig>,
     /// The data sets.
     #[serde(default, rename = "set")]
     pub sets: Vec<SetConfig>,
-    /// Minutes that all runs take at scale 1 on two cores, where they were measured.
+    /// Minutes that all runs take at scale 1 on two cores, if measured.
     #[serde(default)]
     pub minutes: Option<f64>,
     /// Settings of all runs, as in `run.toml`.
@@ -89,25 +89,25 @@ pub struct Experiment {
     /// Runs of training.
     #[serde(default, rename = "run")]
     pub runs: Vec<RunSetting>,
-    /// Figures of their summaries that are shown.
+    /// Figures of their summaries to show.
     #[serde(default)]
     pub shown: Vec<String>,
-    /// What differs from the publication.
+    /// Differences from the publication.
     #[serde(default)]
     pub differs: String,
-    /// Texts for language models, where there are such next to other nets.
+    /// Texts for language models, if there are any in addition to other nets.
     #[serde(default, rename = "text")]
     pub texts: Vec<SetConfig>,
 }
 
-/// What a run trains.
+/// The job of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// As `train classify` and `train image` do.
+    /// `train classify` or `train image`.
     #[default]
     Classify,
-    /// As `train language` does.
+    /// `train language`.
     Language,
 }
 
@@ -119,19 +119,19 @@ pub struct RunSetting {
     pub table: String,
     /// The line's name.
     pub method: String,
-    /// What it trains.
+    /// Its job.
     #[serde(default)]
     pub job: Kind,
-    /// Classes at scale 1, where the data is generated: what `{classes}` in its name becomes.
+    /// Classes at scale 1, if the data is generated; replaces `{classes}` in its name.
     #[serde(default)]
     pub classes: u64,
     /// Ranks that train together.
     #[serde(default = "alone")]
     pub ranks: usize,
-    /// Bytes a second of a modelled network between them; none where messages are there at once.
+    /// Bytes a second of a modelled network between them; `None` for immediate delivery.
     #[serde(default)]
     pub link: Option<f64>,
-    /// What it changes of the base.
+    /// Its changes to the base.
     #[serde(default)]
     pub config: toml::Table,
     /// Published figures, by their names in the summary.
@@ -154,7 +154,7 @@ fn alone() -> usize {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NetSetting {
-    /// The net, as `train image` and `train language` have it.
+    /// The net, as in `train image` and `train language`.
     pub model: String,
     /// Width of its layers, as a multiple of the published one.
     #[serde(default = "whole")]
@@ -163,30 +163,29 @@ pub struct NetSetting {
     pub rate: f64,
     /// Examples of a batch.
     pub batch: u64,
-    /// Epochs, where they are not those of the experiment.
+    /// Epochs, if different from those of the experiment.
     #[serde(default)]
     pub epochs: Option<u64>,
-    /// Echoes that are compared, as loaders have them; `none` is the first.
+    /// Echoes to compare, in the notation of loaders; `none` is the first.
     #[serde(default)]
     pub echoes: Vec<String>,
-    /// Those of them whose times are waited for too, not only modelled.
+    /// The echoes that also run in real time, not only modelled.
     #[serde(default)]
     pub waits: Vec<String>,
-    /// Accuracy that is known to be possible on the data.
+    /// Accuracy known to be possible on the data.
     #[serde(default)]
     pub known: Option<f64>,
 }
 
-/// One data set of an experiment: generated where it has `rows`, else files below the folder of real
-/// data.
+/// One data set of an experiment: generated if it has `rows`, else files below the folder of real data.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct SetConfig {
-    /// Its name; of a generated set the demo's.
+    /// Its name; for a generated set the demo's.
     pub name: String,
     /// Rows to generate at scale 1.
     pub rows: Option<u64>,
-    /// Blocks an epoch is cut into.
+    /// Blocks per epoch.
     pub blocks: u64,
     /// Training file.
     pub train: Option<String>,
@@ -194,8 +193,7 @@ pub struct SetConfig {
     pub test: Option<String>,
     /// Label to train as +1 against all others.
     pub positive: Option<f64>,
-    /// Whether each feature is divided by its largest absolute value and every fifth row kept for
-    /// the test.
+    /// Whether to divide each feature by its largest absolute value and keep every fifth row for the test.
     pub scaled: bool,
 }
 
@@ -224,9 +222,9 @@ impl Experiment {
         names
     }
 
-    /// Keeps the runs, sets, nets and policies whose names contain `only`. Lists without such a name stay whole.
+    /// Keeps the runs, sets, nets and policies with names that contain `only`. Lists without such a name stay whole.
     ///
-    /// Errors: no name that contains it.
+    /// Errors: `only` is in none of the names.
     pub fn keep(&mut self, only: &str) -> Result<(), TrainError> {
         fn matching<T: Clone>(
             all: &mut Vec<T>,

@@ -1,4 +1,4 @@
-//! IDX files of pictures: which there are, how some of their records are read, and how one is written.
+//! IDX files of pictures: finds real ones, reads some of their records, and writes new ones.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -14,12 +14,12 @@ use pelton_train::TrainError;
 use crate::experiment::SetConfig;
 use crate::table::ReproduceConfig;
 
-/// Where Debian's package `dataset-fashion-mnist` puts its files.
+/// Folder of the files of Debian's package `dataset-fashion-mnist`.
 const INSTALLED: &str = "/usr/share/datasets";
 /// Memory for reading.
 const READING_BYTES: u64 = 16 << 20;
 
-/// Training and test file of a real set, where they are.
+/// Training and test file of a real set, if they exist.
 pub(super) fn real(config: &ReproduceConfig, set: &SetConfig) -> Option<[PathBuf; 2]> {
     let (train, test) = (set.train.as_ref()?, set.test.as_ref()?);
     let installed = PathBuf::from(INSTALLED);
@@ -36,7 +36,7 @@ pub(super) fn some_of(records: u64, count: u64) -> Selection {
     Selection::new(records, |id| before(id + 1) > before(id))
 }
 
-/// Reads some records once, unchanged and in order.
+/// A loader that reads some records once, unchanged and in order.
 pub(super) fn reader(
     dataset: Arc<Dataset>,
     count: u64,
@@ -60,11 +60,11 @@ pub(super) fn reader(
     )?)
 }
 
-/// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
+/// IDX's type codes of bytes, and of big-endian 4-byte integers.
 pub(super) const BYTES: u8 = 0x08;
 pub(super) const INTEGERS: u8 = 0x0c;
 
-/// Writes an IDX file of one of these types whose records have these sizes.
+/// Writes an IDX file of one of these types, with records of these sizes.
 pub(super) fn write_idx(
     path: &Path,
     kind: u8,

@@ -1,4 +1,4 @@
-//! Finished parts of a table, kept in its folder, so that an interrupted table continues.
+//! Finished parts of a table, saved in its folder, so that an interrupted table continues.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::machine::commit;
 use crate::raw_runs::RawRuns;
 
-/// All parts that are finished: lines of a file.
+/// All finished parts: lines of a file.
 pub(crate) struct Kept {
     file: RawRuns,
     finished: BTreeMap<String, Value>,
@@ -24,23 +24,23 @@ struct Line {
     value: Value,
 }
 
-/// Identifies a part by what it is said to be.
+/// Identifies a part by its description.
 pub(crate) fn key_of(text: &str) -> String {
     let words = text.bytes().map(u64::from);
     format!("{:016x}", Digest::new(0).words(words).value())
 }
 
-/// Identifies a part that another commit's does not replace.
+/// Identifies a part by its description and the commit.
 pub(crate) fn key_at_commit(text: &str) -> String {
     key_of(&format!("{} {text}", commit()))
 }
 
 impl Kept {
-    /// Those in the folder `out` of a table.
+    /// The parts in the folder `out` of a table.
     pub(crate) fn open(out: &Path) -> Result<Kept, TrainError> {
         let path = out.join("trainings.jsonl");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // A line that was cut short is not a finished part.
+        // A truncated line is not a finished part.
         let lines = text
             .lines()
             .filter_map(|line| serde_json::from_str(line).ok());
@@ -55,7 +55,7 @@ impl Kept {
         serde_json::from_value(self.finished.get(key)?.clone()).ok()
     }
 
-    /// Keeps a finished part.
+    /// Saves a finished part.
     pub(crate) fn keep<T: Serialize>(&mut self, key: &str, part: &T) -> Result<(), TrainError> {
         let value = serde_json::to_value(part).expect("numbers and text");
         let key = key.to_string();

@@ -1,11 +1,11 @@
 //! LIRS section 5.3: nets on a shuffle queue (TensorFlow's input pipeline, TFIP) and in full random order.
 //!
 //! The paper trains AlexNet, OverFeat and VGG-16 on ImageNet, which was shuffled once; here they learn smaller
-//! pictures, once from a file in random order and once from one sorted by class, where a queue that is short next to a
-//! class cannot mix. Epochs are counted up to the least validation loss of the queue with the paper's share of the
-//! data, by a line between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the
-//! queue's file is shuffled first and then read sequentially, LIRS reads each picture separately; both load
-//! while they compute, and computing takes as long as measured here.
+//! pictures, once from a file in random order and once from one sorted by class, in which a queue shorter than a class
+//! cannot mix. Epochs are counted up to the least validation loss of the queue with the paper's share of the data,
+//! interpolated between two epochs (Table 6). Total time follows equation 1 on the paper's devices: the queue's file is
+//! shuffled first and then read sequentially, LIRS reads each picture separately; both load while they compute, and
+//! computing takes the time measured here.
 
 use pelton_plan::Order;
 use pelton_run::{Event, RunContext};
@@ -23,11 +23,11 @@ use crate::table::{ReproduceConfig, Reproduction, Row, difference, median};
 use crate::trainings::{Job, Trained, Training, Trainings};
 
 const COLUMNS: &str = "net,data,file,order,rate,seed,epoch,train_loss,validation_loss,accuracy_percent,compute_s,wait_s,commit";
-/// Pictures to train on and to measure with, at the scale of the whole.
+/// Pictures for training and for evaluation, at scale 1.
 const PICTURES: [f64; 2] = [60_000.0, 10_000.0];
-/// Rates are compared with this one, which is none of those that are measured.
+/// Seed for comparing rates, different from the measured ones.
 const TUNING_SEED: u64 = 1000;
-/// The queue of the paper over its data.
+/// The length of the paper's queue over its data.
 const PUBLISHED_QUEUE: f64 = 0.0078;
 /// Bytes of an entry of LIRS's table of assignments.
 const ENTRY_BYTES: f64 = 8.0;
@@ -43,7 +43,7 @@ fn published(net: &str) -> Option<([f64; 2], [f64; 2])> {
     }
 }
 
-/// How pictures are taken; a share of the file waits in the queue.
+/// The order of pictures; a queue has a share of the file waiting.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Queue(f64),
@@ -77,19 +77,19 @@ impl Way {
     }
 }
 
-/// Trainings of one net in one way, over all seeds.
+/// Trainings of one net with one order, over all seeds.
 struct Followed {
-    /// By epoch, the middle of the seeds.
+    /// By epoch, the median over seeds.
     losses: Vec<f64>,
     /// Percent, of the best epoch of each seed.
     accuracies: Vec<f64>,
-    /// Seconds that an epoch computes.
+    /// Compute seconds of an epoch.
     epoch_s: f64,
     /// The learning rate.
     rate: f64,
 }
 
-/// A table being made.
+/// A table under construction.
 struct Table<'a> {
     config: &'a ReproduceConfig,
     trainings: Trainings,
@@ -126,7 +126,7 @@ pub(super) fn lirs_dnn(
                     trained.push((way, followed));
                 }
                 let mut found = compared(net, &pictures, is_sorted, &trained);
-                // Figure by figure, way by way within one.
+                // By figure, then by order.
                 found.sort_by(|a, b| (&a.table, &a.figure).cmp(&(&b.table, &b.figure)));
                 rows.extend(found);
                 notes.extend(differences(net, &pictures, is_sorted, &trained));
@@ -160,7 +160,7 @@ fn best(trained: &Trained) -> f64 {
 }
 
 impl Table<'_> {
-    /// Trains a net in one way with all seeds, at the best of the rates.
+    /// Trains a net with one order and all seeds, at the best of the rates.
     fn follow(
         &mut self,
         net: &NetSetting,
@@ -403,7 +403,7 @@ fn compared(
     rows
 }
 
-/// What a way asks of a device.
+/// The device use of an order.
 fn work(pictures: &Pictures, way: Way) -> Work {
     let whole = (pictures.count * pictures.bytes).div_ceil(PAGE_BYTES);
     let each = pictures.bytes.div_ceil(PAGE_BYTES);

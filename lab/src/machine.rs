@@ -1,4 +1,4 @@
-//! What else this machine does while a table is measured, and what is measured.
+//! Other load on this machine while a table is measured, and a description of the machine and the code.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 /// Ticks of `/proc` a second, on every Linux.
 const TICKS: f64 = 100.0;
-/// Share of the machine that other work may take before times are refused.
+/// Share of the machine that other work may take before the table refuses times.
 const MOST_OTHERS: f64 = 0.1;
 
 /// The work of other processes since a moment.
@@ -18,7 +18,7 @@ pub(crate) struct Others {
 }
 
 impl Others {
-    /// From now on.
+    /// Starts counting now.
     pub(crate) fn now() -> Option<Others> {
         let all = std::fs::read_to_string("/proc/stat").ok()?;
         let own = std::fs::read_to_string("/proc/self/stat").ok()?;
@@ -35,7 +35,7 @@ impl Others {
             .iter()
             .filter_map(|&at| all.get(at))
             .sum();
-        // The name, in brackets, may hold blanks. Fields 14 to 17: user, system, and those of children.
+        // The name, in brackets, may contain blanks. Fields 14 to 17: user, system, and those of children.
         let own: Vec<&str> = own.rsplit_once(')')?.1.split_whitespace().collect();
         let own = own
             .get(11..15)?
@@ -49,7 +49,7 @@ impl Others {
         })
     }
 
-    /// Processors that they took on average.
+    /// Processors that other processes took on average.
     pub(crate) fn processors(&self) -> Option<f64> {
         let now = Others::now()?;
         let ticks = TICKS * (now.began - self.began).as_secs_f64();
@@ -57,12 +57,12 @@ impl Others {
     }
 }
 
-/// Those of this process.
+/// Processors of this process.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Processors that other work takes, if times would suffer from it.
+/// Processors that other work takes, if that would distort times.
 pub(crate) fn busy() -> Option<f64> {
     let others = Others::now()?;
     std::thread::sleep(Duration::from_secs(1));
@@ -70,7 +70,7 @@ pub(crate) fn busy() -> Option<f64> {
     (others > MOST_OTHERS * processors() as f64).then_some(others)
 }
 
-/// What a program prints in the repository, if it is there and succeeds.
+/// The output of a program run in the repository, if it exists and succeeds.
 fn said(program: &str, arguments: &[&str]) -> Option<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     let output = Command::new(program)
@@ -82,8 +82,7 @@ fn said(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| text.trim().to_string())
 }
 
-/// The commit of the repository when this is first asked, with `+` where its code differs from it; empty where that is
-/// unknown.
+/// The commit of the repository at the first call, with `+` if its code differs from the commit; empty if unknown.
 pub(crate) fn commit() -> &'static str {
     static COMMIT: OnceLock<String> = OnceLock::new();
     COMMIT.get_or_init(|| {
@@ -143,7 +142,7 @@ mod tests {
         let loaded = busy(&mut || std::thread::sleep(Duration::from_millis(10)));
         child.kill().unwrap();
         child.wait().unwrap();
-        // Other tests run at the same time, and take what is left.
+        // Other tests run at the same time and take the rest.
         let most = processors() as f64 + 0.2;
         assert!(idle <= most && own <= most - 0.5, "{idle} {own}");
         assert!((0.2..=most).contains(&loaded), "{loaded}");

@@ -2,7 +2,7 @@
 //! limited to the memory of the run, so the page cache could not help either (LIRS section 5.1 limits memory with
 //! cgroups).
 //!
-//! If such a group is not permitted, the page cache is emptied and reads bypass it, and the row says so.
+//! If the system does not permit such a group, the page cache is emptied and reads bypass it, and the row says so.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -21,10 +21,10 @@ use super::method::Method;
 use super::modelled::Times;
 use crate::table::ReproduceConfig;
 
-/// What a process needs next to its budget and tables: program, threads, buffers of the system.
+/// Memory of a process in addition to its budget and tables: program, threads, buffers of the system.
 const PROCESS_BYTES: u64 = 64 << 20;
 
-/// The access paths that serve a method; none where the data would have to be shuffled first.
+/// The access paths that serve a method; empty if the data would have to be shuffled first.
 pub(super) fn paths(method: Method) -> &'static [&'static str] {
     match method {
         // Blocks are written once and read every epoch.
@@ -42,7 +42,7 @@ pub(super) struct Measured {
     pub times: Times,
     /// Memory budget over the bytes of the data.
     pub memory_share: f64,
-    /// How the page cache was kept out.
+    /// How the page cache was excluded.
     pub cache: String,
     /// Peak resident memory of the run.
     pub peak_rss_bytes: u64,
@@ -50,7 +50,7 @@ pub(super) struct Measured {
     pub limit_bytes: Option<u64>,
 }
 
-/// Trains `epochs` epochs of a method by one access path; an error says why it could not.
+/// Trains `epochs` epochs of a method by one access path; an error gives the reason.
 pub(super) fn train(
     config: &ReproduceConfig,
     held: &DataInMemory,
@@ -111,7 +111,7 @@ pub(super) fn train(
     })
 }
 
-/// The output of a command, which is killed when the job is interrupted: its output is then discarded.
+/// The output of a command. An interruption of the job kills it and discards the output.
 fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output> {
     let child = command
         .stdin(Stdio::null())
@@ -124,7 +124,7 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
         let watch = || {
             while !ended.load(Ordering::Relaxed) {
                 if interrupt.load(Ordering::Relaxed) {
-                    // It may have ended on its own just now.
+                    // The command may have ended just now.
                     let _ = kill_process(process, Signal::KILL);
                     return;
                 }
@@ -141,12 +141,12 @@ fn output_of(command: &mut Command, interrupt: &Interrupt) -> io::Result<Output>
     })
 }
 
-/// The budget: a share of the data, and at least what the smallest buffers of every path need.
+/// The budget: a share of the data, and at least the smallest buffers of every path.
 fn memory_bytes(config: &ReproduceConfig, held: &DataInMemory) -> u64 {
     const LEAST: u64 = 16 << 20;
     let share = config.experiment.memory_share;
     let dataset = held.dataset();
-    // A quarter of the budget is divided among two buffers a block, of two of the largest rows each.
+    // A quarter of the budget is for two buffers a block, of two of the largest rows each.
     let buffer = (2 * dataset.record_bytes().max()).next_multiple_of(8192);
     let buffers = 4 * 2 * held.blocks * buffer;
     ((dataset.bytes() as f64 * share) as u64)
@@ -196,7 +196,7 @@ struct MemoryGroup {
 }
 
 impl MemoryGroup {
-    /// A group limited to `bytes`; `None` where this process may not make one.
+    /// A group limited to `bytes`; `None` if this process may not create one.
     fn create(bytes: u64) -> Option<MemoryGroup> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! LIRS Table 5: the tables that random shuffling keeps in memory.
 //!
 //! LIRS keeps 8 bytes a row for its block and, if rows differ in length, 8 bytes for its offset. Here the order is
-//! computed, not stored, and places are Elias–Fano coded.
+//! computed, not stored, and offsets are Elias–Fano coded.
 
 use pelton_data as data;
 use pelton_run::RunContext;
@@ -20,7 +20,7 @@ const MB: f64 = (1 << 20) as f64;
 
 /// The basis for counting the tables of a data set.
 struct Counted {
-    /// The demo that is like it.
+    /// The demo with the same shape.
     demo: &'static str,
     rows: u64,
     sparse: bool,

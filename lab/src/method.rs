@@ -1,8 +1,8 @@
-//! The ways of forming blocks that are compared.
+//! The compared methods of forming blocks.
 
 use pelton_plan::Order;
 
-/// A way of forming blocks, by the names of the paper.
+/// A method of forming blocks, by the names of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// Block minimization: the same blocks in the same order every epoch.
@@ -20,7 +20,7 @@ pub(super) enum Method {
 }
 
 impl Method {
-    /// What the paper compares with: its goals are those of all.
+    /// The paper's baseline, with the goals for all methods.
     pub const BASELINE: Method = Method::PermutedBmf;
 
     /// The methods compared on a generated set.

@@ -6,14 +6,14 @@
 //! |---|---|---|
 //! | blocks | one sequential pass; rows written to their blocks | sequential |
 //! | queue | the same, in one random order | sequential |
-//! | rows | one sequential pass where rows are sparse, else nothing | each row separately |
+//! | rows | one sequential pass if rows are sparse, else nothing | each row separately |
 //! | pages | the same | each unit separately, as one range |
-//! | window `[ours]` | the same | what the feed asks for, counted |
+//! | window `[ours]` | the same | the feed's reads, counted |
 //! | scatter `[ours]` | one sequential pass and write | sequential read and write in bucket blocks |
 //!
-//! Writing rows to their blocks is charged twice over: each row as a random write, which is how the
-//! paper describes it, and gathered in buffers, which is what an implementation does. In the published
-//! methods loading and computing do not overlap: a block takes all memory. Ours loads ahead.
+//! Writing rows to their blocks is priced in two variants: each row as a random write, as the paper describes it, and
+//! gathered in buffers, as an implementation does it. In the published methods loading and computing do not overlap,
+//! since a block takes all memory. Ours loads ahead.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 use super::data_in_memory::DataInMemory;
 use super::method::Method;
 
-/// Bytes gathered before a block or bucket is written, and the blocks that are read back. The
-/// paper's 1 GB has room for that many times the blocks, so it does not shrink with the data here.
+/// Bytes gathered before writing a block or bucket, and size of the blocks read back. The paper's 1 GB has room for
+/// this size times the number of blocks, so it does not shrink with the data here.
 const BUFFER_BYTES: u64 = 256 << 10;
 
-/// Seconds until the target was reached, divided as LIRS equation 1 does.
+/// Seconds until the target was reached, divided as in LIRS equation 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Times {
     pub total_s: f64,
@@ -54,7 +54,7 @@ pub(super) fn devices() -> [(&'static str, DeviceModel); 3] {
 /// How a method's rows are read and prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
-    /// As the paper has it, rows written one by one.
+    /// As in the paper, rows written one by one.
     Published,
     /// Rows gathered in buffers before they are written.
     Gathered,
@@ -65,7 +65,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The ways that a method can be read in.
+    /// The ways of reading a method.
     pub fn of(method: Method) -> &'static [Way] {
         match method {
             Method::BASELINE => &[Way::Gathered, Way::Published],
@@ -92,7 +92,7 @@ impl Way {
     }
 }
 
-/// What a method asks of a device before training and in an epoch.
+/// The device use of a method before training and in an epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Work {
     pub prepare: DeviceUse,
@@ -100,7 +100,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Seconds on a device for `epochs` epochs that compute `compute_s` seconds each.
+    /// Seconds on a device for `epochs` epochs with `compute_s` seconds of computing each.
     pub fn times(&self, device: &DeviceModel, epochs: f64, compute_s: f64, ahead: bool) -> Times {
         let prepare_s = device.seconds(&self.prepare);
         let load_s = epochs * device.seconds(&self.epoch);
@@ -116,7 +116,7 @@ impl Work {
     }
 }
 
-/// The times of a method read in one way on one device; `compute_s` is for all epochs.
+/// The times of a method with one way of reading on one device; `compute_s` is for all epochs.
 pub(super) fn times(
     held: &DataInMemory,
     method: Method,
@@ -165,7 +165,7 @@ fn prepare(held: &DataInMemory, method: Method, way: Way) -> DeviceUse {
     }
 }
 
-/// Writing every byte once, a buffer at a time, each to its own place.
+/// Writing every byte once, a buffer at a time, each at its own offset.
 fn gathered_write(held: &DataInMemory, used: DeviceUse) -> DeviceUse {
     let pages = sequential_pages(held);
     let writes = held.dataset().bytes().div_ceil(BUFFER_BYTES).min(pages);
@@ -215,7 +215,7 @@ impl UnitPages {
     }
 }
 
-/// Units of at least `unit_bytes` bytes cut at row boundaries; of one row each where that is 0.
+/// Units of at least `unit_bytes` bytes cut at row boundaries; of one row each if that is 0.
 pub(super) fn units(held: &DataInMemory, unit_bytes: u64) -> UnitPages {
     let dataset = held.dataset();
     let mut counted = UnitPages::default();
@@ -235,7 +235,7 @@ pub(super) fn units(held: &DataInMemory, unit_bytes: u64) -> UnitPages {
     counted
 }
 
-/// What the feed's window path asks of a device in one epoch of the full order, counted.
+/// The device use of the feed's window path in one epoch of the full order, counted.
 fn window_epoch(
     held: &DataInMemory,
     device: &DeviceModel,
@@ -251,7 +251,7 @@ fn window_epoch(
     };
     let options = FetchOptions {
         access: Access::Window { gap_bytes: None },
-        // One thread, so that the order of reads, and with it the bill, is always the same.
+        // One thread, so that the order of reads, and with it the price, is always the same.
         threads: 1,
         end_epoch: Some(1),
         device: speed,

@@ -1,4 +1,4 @@
-//! How the nets of tables are trained, and what is made of their losses.
+//! Training settings of nets in tables, and evaluation of their losses.
 
 use pelton_train::FitConfig;
 
@@ -15,7 +15,7 @@ pub(super) fn constant(rate: f64, batch: u64, epochs: u64, seed: u64) -> FitConf
     }
 }
 
-/// Epochs after which a value that begins anywhere first is at most `goal`, by a line between two epochs.
+/// Epochs after which a value is first at most `goal`, interpolated between two epochs.
 pub(super) fn reached(values: &[f64], goal: f64) -> Option<f64> {
     let at = values.iter().position(|&value| value <= goal)?;
     Some(match at.checked_sub(1) {

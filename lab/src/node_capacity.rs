@@ -10,11 +10,11 @@
 //! | hybrid, ordered | 1 − f of the records separately | remote share of f·D | f·D |
 //! | hybrid, opportunistic | every unit, as a large read | remote share of D | two loads |
 //!
-//! The remote share is (R − 1)/R if slots are assigned in runs, and at most ½√((R − 1)/B) if they follow the
-//! holders ([`expected_remote_share`]). Stages overlap (each works on another batch), so an
-//! epoch takes as long as its slowest: the backend for all nodes together, and on each node the network,
-//! the copying, the decoding. Left out: contention inside the network, the collective between loads
-//! (microseconds against seconds), caches of the backend's servers, and the consumer.
+//! The remote share is (R − 1)/R if slots are assigned in runs, and at most ½√((R − 1)/B) if they follow the holders
+//! ([`expected_remote_share`]). Stages overlap (each works on another batch), so an epoch takes as long as its slowest
+//! stage: the backend for all nodes together, and on each node the network, the copying, the decoding. Left out:
+//! contention inside the network, the collective between loads (microseconds against seconds), caches of the backend's
+//! servers, and the consumer.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use pelton_data::DataError;
 
-/// What nodes and backend can do. Rates are bytes a second.
+/// The capabilities of nodes and backend. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
     /// Copying from a node's own memory into batches.
@@ -38,13 +38,13 @@ pub struct Cluster {
     pub decode_bytes_per_s: f64,
     /// Large reads from the backend, by all nodes together.
     pub backend_bytes_per_s: f64,
-    /// Reads a second from the backend at random places, by all nodes together.
+    /// Random reads a second from the backend, by all nodes together.
     pub backend_reads_per_s: f64,
-    /// Nodes that it takes to draw as much: fewer get a share each.
+    /// Nodes needed to draw these rates; fewer nodes get a share each.
     pub backend_nodes: f64,
 }
 
-/// What is read on how many nodes.
+/// The data, and the number of nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Nodes, one rank each.
@@ -57,21 +57,21 @@ pub struct Workload {
     pub batch: u64,
     /// Memory of each node for the data.
     pub memory_bytes: f64,
-    /// Bytes of a unit, what the opportunistic pipeline reads at once.
+    /// Bytes of a unit, which the opportunistic pipeline reads at once.
     pub unit_bytes: f64,
-    /// Loads of an epoch of the opportunistic pipeline; `None` for as few as fit.
+    /// Loads of an epoch of the opportunistic pipeline; `None` for the fewest that fit.
     pub loads: Option<u64>,
     /// Whether slots of a batch go to the nodes that hold their records.
     pub near: bool,
 }
 
-/// How an epoch is served.
+/// The pipeline of an epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PredictedPipeline {
     /// Every record from the backend.
     Backend,
-    /// From the memory of all nodes, as far as the data fits, in exactly the order asked for.
+    /// From the memory of all nodes, as far as the data fits, in exactly the configured order.
     Ordered,
     /// From the memory of all nodes, load by load.
     Opportunistic,
@@ -96,14 +96,14 @@ pub struct EpochTime {
     pub decode_s: f64,
     /// Share of the data in memory.
     pub resident: f64,
-    /// Share of what is read from memory that other nodes hold.
+    /// Share of reads from memory that go to other nodes.
     pub remote_share: f64,
     /// The slowest stage.
     pub bound: String,
 }
 
 impl Cluster {
-    /// Seconds for `bytes` from the backend in `reads` reads at random places, when `nodes` ask at once.
+    /// Seconds for `bytes` from the backend in `reads` random reads by `nodes` nodes at once.
     fn backend_seconds(&self, nodes: f64, bytes: f64, reads: f64) -> f64 {
         let drawn = (nodes / self.backend_nodes).min(1.0);
         (bytes / self.backend_bytes_per_s + reads / self.backend_reads_per_s) / drawn
@@ -111,7 +111,7 @@ impl Cluster {
 }
 
 impl Workload {
-    /// The share of the data that a load is: of memory that holds the share `held`.
+    /// The share of the data in one load, if memory holds the share `held`.
     fn load(&self, held: f64) -> f64 {
         let largest = 0.5 * held;
         self.loads
@@ -124,7 +124,7 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: PredictedPipeli
     let nodes = f64::from(workload.nodes.max(1));
     let data = workload.data_bytes;
     let held = (nodes * workload.memory_bytes / data).min(1.0);
-    // Whatever the pipeline, data that fits is read once.
+    // With any pipeline, data that fits is read once.
     let resident = match pipeline {
         PredictedPipeline::Backend => 0.0,
         _ => held,
@@ -181,8 +181,8 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: PredictedPipeli
     }
 }
 
-/// Bytes a second that this machine copies from a window to batches, in reads of 128 KiB at random
-/// places. Takes a quarter of a second and 96 MiB.
+/// Bytes a second that this machine copies from a window to batches, in random reads of 128 KiB. Takes a quarter of a
+/// second and 96 MiB.
 pub fn local_copy_rate() -> Result<f64, DataError> {
     const WINDOW: usize = 64 << 20;
     const READ: usize = 128 << 10;

@@ -31,7 +31,7 @@ const COLUMNS: &str = "data,unit_bytes,units,pages_touched,data_pages,epochs,com
 struct Unit {
     bytes: u64,
     counted: UnitPages,
-    /// Epochs to the goal; as many as were run where it was not reached.
+    /// Epochs to the goal; all epochs run if it was not reached.
     epochs: f64,
     reached: bool,
     /// Seconds of computing until then.
@@ -171,7 +171,7 @@ fn measure(
     }
 }
 
-/// One epoch of the feed, past the page cache: rows each by its own read, units as ranges.
+/// One epoch of the feed, past the page cache: rows by separate reads, units as ranges.
 fn read_from_disk(
     config: &ReproduceConfig,
     held: &DataInMemory,
@@ -304,7 +304,7 @@ fn unit_rows(held: &DataInMemory, unit: &Unit) -> Vec<Row> {
     rows
 }
 
-/// The figures that the paper states in numbers: 4 KiB pages against rows and against BMF, on Optane.
+/// The figures with numbers in the paper: 4 KiB pages against rows and against BMF, on Optane.
 fn against_published(
     config: &ReproduceConfig,
     held: &DataInMemory,

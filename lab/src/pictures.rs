@@ -1,4 +1,4 @@
-//! Pictures that nets learn, written twice: in random order, and one class after the other.
+//! Pictures for nets, written twice: in random order, and one class after the other.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,25 +17,25 @@ use crate::table::ReproduceConfig;
 const SHUFFLED: Stage = Stage::Demo(42);
 /// IDX files of pictures.
 pub(super) struct Pictures {
-    /// Their name in the table.
+    /// Name in the table.
     pub name: String,
     /// Pictures to train on, in random order and sorted by class.
     pub shuffled: PathBuf,
     pub sorted: PathBuf,
-    /// How many these are.
+    /// Number of training pictures.
     pub count: u64,
-    /// Others.
+    /// Pictures to test with.
     pub test: PathBuf,
     /// Height.
     pub side: u64,
-    /// Bytes of one.
+    /// Bytes of a picture.
     pub bytes: u64,
-    /// Mean and standard deviation of a pixel of one.
+    /// Mean and standard deviation of a pixel.
     pub moments: [f64; 2],
 }
 
 impl Pictures {
-    /// A net that learns those of a file, measured on the others after each epoch.
+    /// The training of a net on the pictures of a file, evaluated on the test pictures after each epoch.
     pub fn job(
         &self,
         net: &NetSetting,
@@ -64,7 +64,7 @@ impl Pictures {
     }
 }
 
-/// The first existing set, with at most this many pictures to train on and to test with.
+/// The first existing set, with at most this many pictures for training and for testing.
 pub(super) fn find(
     config: &ReproduceConfig,
     sets: &[SetConfig],
@@ -102,7 +102,7 @@ pub(super) fn find(
     let held_out = read_some(&held_out, test, context.interrupt)?;
     let moments = training.moments();
     let file = |part: &str| {
-        // The labels stand where a name has `labels` for its first `images`.
+        // The file of labels has `labels` instead of the first `images` in its name.
         let name = set.name.replace(':', "-").replace("images", "pictures");
         let file = format!("{name}-{part}-images-idx3-ubyte");
         config.out.join("data").join(file)
@@ -133,7 +133,7 @@ struct DataInMemory {
     sizes: Vec<usize>,
     pixels: Vec<u8>,
     classes: Vec<i32>,
-    /// Which are written, one after the other.
+    /// Indices of the pictures to write, in order.
     order: Vec<usize>,
 }
 

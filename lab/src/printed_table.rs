@@ -65,7 +65,7 @@ pub fn reproduce_and_print(arguments: ReproduceArguments) -> Result<(), Failure>
     print_with(|out| writeln!(out, "{text}"))
 }
 
-/// The folder that tests on real data use as well.
+/// The folder of real data, shared with tests.
 fn real_data() -> Option<PathBuf> {
     let adjacent = Path::new("../shared/data");
     std::env::var_os("PELTON_DATA")
@@ -118,7 +118,7 @@ fn plain(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// A line a method, a column for each number of inner passes; of a curve its last value.
+/// A line a method, a column for each number of inner passes; for a curve its last value.
 fn by_inner_passes(rows: &[Row]) -> Vec<String> {
     const METHOD_WIDTH: usize = 24;
     let mut columns: Vec<&str> = Vec::new();
@@ -178,7 +178,7 @@ fn times(rows: &[Row]) -> Vec<String> {
     lines
 }
 
-/// A value in few characters; of a list its last.
+/// A value in few characters; for a list its last.
 fn short(value: &Value) -> String {
     match value {
         Value::Null => "-".to_string(),

@@ -1,6 +1,6 @@
-//! What LIRS (section 5) publishes of linear training.
+//! Published figures of linear training in LIRS (section 5).
 
-/// A data set of LIRS Table 1 with the figures published of it.
+/// A data set of LIRS Table 1 with its published figures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Published {
     pub name: &'static str,
@@ -10,7 +10,7 @@ pub(super) struct Published {
     pub row_bytes: u64,
     /// Whether rows are stored sparse (Table 1).
     pub sparse: bool,
-    /// Blocks an epoch is cut into (section 5.1).
+    /// Blocks per epoch (section 5.1).
     pub blocks: u64,
     /// Epochs to the best of BMF, of BMF and of LIRS (Table 3).
     pub epochs: [u64; 2],
@@ -18,9 +18,9 @@ pub(super) struct Published {
     pub accuracy: [f64; 2],
     /// Random assignment and offset table in MB (Table 5).
     pub tables_mb: [f64; 2],
-    /// Share of the total time of BMF on HDD that LIRS on Optane saves, in percent (section 5.2.2).
+    /// Share of the total time of BMF on HDD saved by LIRS on Optane, in percent (section 5.2.2).
     pub saved_on_optane: f64,
-    /// What shuffling pages changes (section 5.2.3), for rows smaller than a page.
+    /// Effect of shuffling pages (section 5.2.3), for rows smaller than a page.
     pub pages: Option<PublishedPages>,
 }
 

@@ -38,13 +38,13 @@ impl RawRuns {
             file: BufWriter::new(file),
         };
         if bytes.last().is_some_and(|&last| last != b'\n') {
-            // A line was cut short; what follows begins a new one.
+            // The last line is truncated; starts a new one.
             raw.line(&[])?;
         }
         Ok(raw)
     }
 
-    /// Appends a line. Cells that hold commas must be quoted by the caller.
+    /// Appends a line. The caller must quote cells with commas.
     pub fn line(&mut self, cells: &[&str]) -> Result<(), TrainError> {
         writeln!(self.file, "{}", cells.join(","))
             .and_then(|()| self.file.flush())

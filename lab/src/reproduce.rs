@@ -7,13 +7,13 @@
 //! * `lirs-dnn`: Tables 6 and 7, Figures 12 and 13: nets on a shuffle queue and in full random order;
 //! * `deepio-bandwidth`: DeepIO Figures 10 to 12: reading through ranks' memory;
 //! * `deepio-order`: DeepIO Figures 7 and 8: training against the randomness of the order, linear models and nets;
-//! * `buckets`: padding of the Penn Treebank by ways of bucketing it, and an LSTM that is trained on it;
+//! * `buckets`: padding of the Penn Treebank by bucketing policy, and an LSTM trained on it;
 //! * `echo`: data echoing: nets on a slow source, with examples used several times.
 //!
 //! Other tables are lists of runs of `train` ([`runs`]).
 //!
-//! [`Experiment`](crate::experiment::Experiment) says what is compared, `published` holds the paper's figures,
-//! `held` the data, `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled
+//! [`Experiment`](crate::experiment::Experiment) defines the comparison, `published` contains the paper's figures,
+//! `data_in_memory` the data, `convergence` trains, `modelled` and `measured` price the reading. A figure of a modelled
 //! device says so; everything else is measured or counted in this run.
 
 use pelton_run::{RunContext, write_atomically};
@@ -29,7 +29,7 @@ use crate::{
 /// Folder of the drawings.
 const CHARTS: &str = "charts";
 
-/// Runs the work of a table and leaves raw runs and a report in the folder.
+/// Runs the work of a table and writes raw runs and a report to the folder.
 ///
 /// Errors: bad configuration; data that cannot be generated or read; an interruption.
 pub fn reproduce(

@@ -1,8 +1,8 @@
 //! Tables that are runs of `pelton train` with other settings: a list of runs in a TOML file, and the figures of their
-//! summaries that are shown.
+//! summaries to show.
 //!
-//! A run's configuration is the base's with what the run changes, both as in `run.toml`. Runs take turns, seed by
-//! seed, so that a slow moment of the machine meets all alike, and accuracies are compared within a seed.
+//! A run's configuration is the base with the run's changes, both as in `run.toml`. Runs take turns, seed by seed, so
+//! that a slow moment of the machine affects all equally, and accuracies are compared within a seed.
 
 use pelton_run::{Event, RunContext};
 use pelton_train::{ImageConfig, LanguageConfig, NetEpoch, TrainError};
@@ -28,7 +28,7 @@ fn merged(base: &Table, changes: &Table) -> Table {
     all
 }
 
-/// Puts the number of classes wherever a text says `{classes}`.
+/// Replaces `{classes}` in texts by the number of classes.
 fn name_classes(settings: &mut Table, classes: &str) {
     fn within(value: &mut Toml, classes: &str) {
         match value {
@@ -43,7 +43,7 @@ fn name_classes(settings: &mut Table, classes: &str) {
     }
 }
 
-/// What of an epoch is drawn, with its name.
+/// A value of an epoch to plot, with its name.
 type OfEpoch = (&'static str, fn(&NetEpoch) -> Option<f64>);
 
 const CURVES: [OfEpoch; 3] = [
@@ -56,7 +56,7 @@ const CURVES: [OfEpoch; 3] = [
     }),
 ];
 
-/// The middle of the seeds, epoch by epoch; none where an epoch of one has no such value.
+/// The median over seeds, epoch by epoch; `None` if the value is missing in any epoch.
 fn curve(trained: &[Trained], of: fn(&NetEpoch) -> Option<f64>) -> Option<Vec<f64>> {
     let epochs = trained.iter().map(|one| one.epochs.len()).min()?;
     let at = |epoch: usize| -> Option<Vec<f64>> {
@@ -119,7 +119,7 @@ fn training(run: &RunSetting, config: &ReproduceConfig, seed: u64) -> Result<Tra
     })
 }
 
-/// Runs all lines that are not finished and shows the figures of all.
+/// Runs all unfinished lines and shows the figures of all.
 pub(super) fn table_of_runs(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,
@@ -233,7 +233,7 @@ pub(super) fn table_of_runs(
         }
     }
     for (name, of) in CURVES {
-        // Rates and steps are drawn where accuracies are.
+        // Rates and steps are plotted if accuracies are.
         let followed = |trained: &[Trained]| curve(trained, CURVES[0].1).and(curve(trained, of));
         rows.extend(
             experiment
@@ -345,7 +345,7 @@ mod tests {
         table(&config);
         let one = std::fs::read_to_string(&path).unwrap();
         assert_eq!(one.lines().count(), 3);
-        // Killed while it wrote the second line.
+        // Killed while writing the second line.
         let kept = folder.path().join("trainings.jsonl");
         let lines = std::fs::read_to_string(&kept).unwrap();
         std::fs::write(&kept, &lines[..lines.len() - 4]).unwrap();
@@ -354,7 +354,7 @@ mod tests {
         let all = std::fs::read_to_string(&path).unwrap();
         assert!(notes[0].contains("4 runs, 1 of them finished"), "{notes:?}");
         assert_eq!(all.lines().count(), 5, "{all}");
-        // The first run was read, not made again.
+        // The first run was read, not repeated.
         let first = |text: &str| text.lines().nth(1).unwrap().to_string();
         assert_eq!(first(&all), first(&one));
         assert_eq!(rows.len(), 4);

@@ -1,9 +1,8 @@
 //! LIRS Tables 3 and 4 and Figures 9 and 10: block minimization with fixed and permuted blocks, LIRS
 //! by row and by page, and a shuffle queue.
 //!
-//! The goal of every method is the least relative difference that block minimization, whose
-//! blocks come in a new order every epoch, has within its epochs (section 5.1), the median over seeds. A fixed order of
-//! blocks is compared too.
+//! The goal of every method is the least relative difference of block minimization with a new order of blocks every
+//! epoch, within its epochs (section 5.1), as the median over seeds. The table also compares a fixed order of blocks.
 
 use std::sync::atomic::Ordering;
 
@@ -143,7 +142,7 @@ fn train_all(
     let fixed = convergence::runs(held, &[training], config.seeds, interrupt)?.concat();
     let goal = median(fixed.iter().map(Run::best).collect());
     training.stop_at = goal;
-    // Where every page unit is one row, pages are rows.
+    // If every page unit is one row, pages are rows.
     let pages_are_rows = modelled::units(held, PAGE_BYTES).units == records;
     let mut methods = Method::COMPARED[1..].to_vec();
     methods.retain(|method| !(pages_are_rows && *method == Method::LirsPage));
@@ -401,7 +400,7 @@ fn time_row(held: &DataInMemory, method: &str, device: &str, times: Times) -> Ro
     }
 }
 
-/// The time of LIRS on Optane and on HDD divided by that of BMF on HDD, which is how the paper states times.
+/// The time of LIRS on Optane and on HDD divided by that of BMF on HDD, as the paper states times.
 fn relative_rows(held: &DataInMemory, totals: &[(Method, Way, &str, f64)]) -> Vec<Row> {
     let total = |method: Method, way: Way, device: &str| {
         let mut totals = totals.iter();
@@ -410,7 +409,7 @@ fn relative_rows(held: &DataInMemory, totals: &[(Method, Way, &str, f64)]) -> Ve
             .map_or(f64::NAN, |found| found.3)
     };
     let base = total(Method::BASELINE, Way::Gathered, "HDD");
-    // Rows smaller than a page are shuffled by pages in the paper.
+    // The paper shuffles rows smaller than a page by pages.
     let method = if small_rows(held) {
         Method::LirsPage
     } else {
@@ -438,7 +437,7 @@ fn relative_rows(held: &DataInMemory, totals: &[(Method, Way, &str, f64)]) -> Ve
         .collect()
 }
 
-/// The averages over the paper's data sets that it states.
+/// The averages over data sets stated in the paper.
 fn averages(rows: &[Row]) -> Vec<Row> {
     let mean = |device: &str| {
         let of_device = rows

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::experiment::Experiment;
 
-/// How a table is reproduced.
+/// Settings of reproducing a table.
 #[derive(Clone, Debug)]
 pub struct ReproduceConfig {
-    /// What is compared.
+    /// The experiment to run.
     pub experiment: Experiment,
     /// Factor on the rows of generated data.
     pub scale: f64,
@@ -19,13 +19,13 @@ pub struct ReproduceConfig {
     pub seeds: u64,
     /// Folder for data, scratch files, raw runs and the report.
     pub out: PathBuf,
-    /// Folder of real data sets, where there is one.
+    /// Folder of real data sets, if any.
     pub real_data: Option<PathBuf>,
-    /// The `pelton` program, which is run to measure this machine's disk; `None` leaves that out.
+    /// The `pelton` program, for measuring this machine's disk; `None` skips that.
     pub program: Option<PathBuf>,
 }
 
-/// One figure: what was published next to what was measured.
+/// One figure: the published and the measured value.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Row {
     /// The published table or figure.
@@ -34,20 +34,20 @@ pub struct Row {
     pub data: String,
     /// Method, order or unit, and for times the device.
     pub method: String,
-    /// Passes over a block in memory, where they are compared.
+    /// Passes over a block in memory, if compared.
     pub inner_passes: Option<String>,
-    /// What is measured, with its unit.
+    /// The measured quantity, with its unit.
     pub figure: String,
-    /// The published value; null where there is none.
+    /// The published value; null if there is none.
     pub published: Value,
-    /// The measured value; null where it could not be measured.
+    /// The measured value; null if it could not be measured.
     pub measured: Value,
-    /// What differs from the publication.
+    /// Differences from the publication.
     pub differs: String,
-    /// Milliseconds, where ways of selecting are compared.
+    /// Milliseconds, if methods of selecting are compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ms: Option<f64>,
-    /// Whether such a way selected what it should.
+    /// Whether such a method selected exactly the right elements.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
 }
@@ -59,13 +59,13 @@ pub struct Reproduction {
     pub name: String,
     /// Its figures.
     pub rows: Vec<Row>,
-    /// What holds for all of them.
+    /// Notes on all figures.
     pub notes: Vec<String>,
     /// Files written: raw runs and the report.
     pub files: Vec<PathBuf>,
 }
 
-/// The middle of some values; not a number where there are none.
+/// The median of some values; NaN if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     match values.len() {
@@ -86,7 +86,7 @@ pub(crate) fn unwritable(path: &Path, error: &std::io::Error) -> TrainError {
     ))
 }
 
-/// How far paired seeds differ in points, with the interval of 95 % where there are several.
+/// The difference between paired seeds in points, with its 95 % interval for several seeds.
 pub(crate) fn difference(points: &[f64], than: &str) -> String {
     let (mean, half) = interval(points);
     match points.len() {

@@ -1,4 +1,4 @@
-//! The tables at tiny scale: what must hold at any size, and the shape of the result.
+//! The tables at tiny scale: properties that hold at any size, and the shape of the result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ fn new_blocks_every_epoch_need_fewer_epochs_than_fixed_ones() {
             epochs.is_some_and(|epochs| epochs < 30.0),
             "{name}: {epochs:?} to {goal:e}"
         );
-        // No run is below the optimum by more than it is known.
+        // No run is below the optimum by more than its precision.
         assert!(
             fixed
                 .iter()
@@ -197,7 +197,7 @@ fn a_file_sorted_by_label_ruins_its_own_blocks_but_not_lirs() {
     );
 }
 
-/// Every row has all keys; figures are numbers, lists, times, or a sentence that a limit was passed.
+/// Every row has all keys; figures are numbers, lists, times, or text that a limit was exceeded.
 fn check_shape(reproduction: &Reproduction) {
     let json = serde_json::to_value(reproduction).unwrap();
     let rows = json["rows"].as_array().unwrap();
@@ -293,7 +293,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
         };
         let two = pages("units of 4 KiB, page after it");
         assert!((two - 2.0).abs() < 0.02, "{data}: {two}");
-        // A unit of u pages, some more than one for the length of its last row, touches u + 1 of them.
+        // A unit of u pages, a little longer because of its last row, touches u + 1 of them.
         let ranges = pages("units of 4 KiB");
         assert!(ranges < two, "{data}: {ranges} and {two}");
         assert!(pages("units of 16 KiB") < 1.3, "{data}");
@@ -313,7 +313,7 @@ fn reading_small_rows_by_units_is_cheaper_and_ranges_beat_two_pages() {
     }
 }
 
-/// On a file sorted by class a short queue shows one class after the other, and full order does not.
+/// On a file sorted by class a short queue yields one class after the other, but full order does not.
 #[test]
 fn nets_learn_from_sorted_files_in_full_order_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -350,7 +350,7 @@ fn nets_learn_from_sorted_files_in_full_order_only() {
         "LIRS",
         "memory of the shuffle, MB",
     );
-    // A word of 8 bytes for each of the 2 400 pictures.
+    // 8 bytes for each of the 2 400 pictures.
     assert_eq!(row.measured, 19_200.0 / f64::from(1 << 20));
 }
 
@@ -364,7 +364,7 @@ fn sentences(count: usize) -> String {
     (0..count).map(|i| line(i) + "\n").collect()
 }
 
-/// Every way trains on the same words, and on the padding that is counted of it.
+/// Every policy trains on the same words, with the padding counted for it.
 
 #[test]
 fn buckets_are_trained_on_the_same_words() {
@@ -386,7 +386,7 @@ fn buckets_are_trained_on_the_same_words() {
     let net = &mut config.experiment.nets[0];
     (net.width, net.batch, net.rate) = (0.05, 8, 5.0);
     let found = reproduced(&config, &Arc::default()).unwrap();
-    // Half of the sentences are timed and all followed, each with its end.
+    // Half of the sentences are timed and all are used for perplexity, each with its end.
     let size = |count: u64| {
         let used = super::idx::some_of(120, count);
         let all = texts[0].1.lines().zip(0..);
@@ -407,7 +407,7 @@ fn buckets_are_trained_on_the_same_words() {
         let (words, cells) = size(before.split(',').nth(1).unwrap().parse().unwrap());
         let expected = if padding_is_words { cells } else { words };
         assert_eq!(trained, expected.to_string(), "{line}");
-        // Of several ranks the first one's is told.
+        // With several ranks, the row shows rank 0.
         if before.ends_with(",1,data,") {
             let padded = columns[6].parse::<f64>().unwrap();
             let of_none = 1.0 - words as f64 / cells as f64;
@@ -420,7 +420,7 @@ fn buckets_are_trained_on_the_same_words() {
         }
         lines += 1;
     }
-    // Three divisions of five ways by two turns, and three epochs of one.
+    // Three divisions, five policies and two turns, plus three epochs of one.
     assert_eq!(lines, 3 * 5 * 2 + 3);
     let row = |method, figure| {
         let data = "ptb, batches of 8";
@@ -430,14 +430,14 @@ fn buckets_are_trained_on_the_same_words() {
     };
     let losses = row("auto", "validation perplexity after");
     let losses: Vec<f64> = serde_json::from_value(losses).unwrap();
-    // Far below that of guesses, although three epochs of few words go up and down.
+    // Far below guessing, although three epochs of few words fluctuate.
     assert!(
         losses.len() == 3 && losses.iter().all(|loss| *loss < 25.0),
         "{losses:?}"
     );
 }
 
-/// Four ranks that hold half of the data take the full order in ordered mode, bit by bit, and another one by loads.
+/// Four ranks with half of the data in memory take exactly the full order in ordered mode, and another order by loads.
 
 #[test]
 fn ordered_mode_trains_nets_as_full_order_does() {
@@ -460,7 +460,7 @@ fn ordered_mode_trains_nets_as_full_order_does() {
         losses[2].as_f64().unwrap()
     };
     let full = loss("Figure 7", "single pictures");
-    // Ordered mode takes the same order whatever is in memory.
+    // Ordered mode takes the same order with any share in memory.
     assert_eq!(loss("Figure 8", "memory 1/2, ordered"), full);
     assert_ne!(loss("Figure 8", "memory 1/2, opportunistic"), full);
     assert_ne!(loss("Figure 7", "constant order"), full);
@@ -470,7 +470,7 @@ fn ordered_mode_trains_nets_as_full_order_does() {
         .filter(|row| row.figure.starts_with("randomness level RL") && row.data == data);
     for row in levels {
         let [printed, own] = [&row.published, &row.measured].map(|x| x.as_f64().unwrap());
-        // Chunks of 2 and 3 of 300 pictures lie 12 points apart.
+        // Chunks of 2 and 3 of 300 pictures are 12 points apart.
         assert!((printed - own).abs() < 4.5, "{row:?}");
     }
 }
@@ -576,7 +576,7 @@ fn nonsense_is_refused() {
     assert_eq!(error.exit_code(), 130, "{error}");
 }
 
-/// The lengths of the real Penn Treebank where it is there.
+/// The lengths of the real Penn Treebank, if it exists.
 #[test]
 fn buckets_of_the_penn_treebank_drop_nothing() {
     let folder = tempfile::tempdir().unwrap();

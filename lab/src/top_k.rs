@@ -1,7 +1,7 @@
 //! Table 6 of Song et al., KDD 2020: the time of selecting the largest gradients of ResNet-50, layer by layer.
 //!
-//! Gradients are drawn, since only their number and spread matter: normal numbers of another size in each layer. Ways
-//! take turns. `exact` says whether a way selected what sorting everything does.
+//! Gradients are random, since only their number and spread matter: normal numbers with a different scale in each
+//! layer. Methods take turns. `exact` says whether a method selected the same elements as a full sort.
 
 use std::time::Instant;
 
@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use super::raw_runs::RawRuns;
 use crate::table::{ReproduceConfig, Reproduction, Row, interrupted, median};
 
-/// Part of the gradients that is sent.
+/// Share of the gradients to send.
 const DENSITY: f64 = 0.001;
-/// Times that each way runs at scale 1.
+/// Runs of each method at scale 1.
 const TURNS: usize = 9;
 
 const PUBLISHED: [(&str, f64); 4] = [
@@ -53,7 +53,7 @@ fn resnet50() -> Vec<usize> {
     all
 }
 
-/// Sums of four uniform numbers, of another size in each layer.
+/// Sums of four uniform numbers, with a different scale in each layer.
 fn gradients(scale: f64, seed: u64) -> Vec<Vec<f32>> {
     let lengths = resnet50().into_iter().enumerate();
     lengths
@@ -71,7 +71,7 @@ fn gradients(scale: f64, seed: u64) -> Vec<Vec<f32>> {
         .collect()
 }
 
-/// By sorting everything.
+/// The selection by a full sort.
 fn sorted(layer: &[f32], k: usize) -> Vec<u32> {
     let mut all: Vec<u32> = (0..layer.len() as u32).collect();
     all.sort_by(|&a, &b| {
@@ -83,7 +83,7 @@ fn sorted(layer: &[f32], k: usize) -> Vec<u32> {
     all
 }
 
-/// Selects in every way and shows the times.
+/// Selects with every method and shows the times.
 pub(super) fn top_k_table(
     config: &ReproduceConfig,
     context: &mut RunContext<'_>,

@@ -1,7 +1,7 @@
-//! Trainings of tables: jobs of `pelton train`, kept when they are finished.
+//! Trainings of tables: jobs of `pelton train`, saved when they finish.
 //!
-//! A table that was interrupted continues: finished trainings are kept by their settings, and the current one resumes from
-//! its checkpoint.
+//! An interrupted table continues: finished trainings are saved by their settings, and the current one resumes from its
+//! checkpoint.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -19,17 +19,17 @@ use crate::kept::{Kept, key_of};
 use crate::machine::{Others, commit};
 use crate::table::{interrupted, unwritable};
 
-/// What a training trains.
+/// The job of a training.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub(crate) enum Job {
-    /// As `train image` and `train classify` do.
+    /// `train image` or `train classify`.
     Images(Box<ImageConfig>),
-    /// As `train language` does.
+    /// `train language`.
     Text(Box<LanguageConfig>),
 }
 
-/// A training to be done.
+/// A training to run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Training {
     pub(crate) job: Job,
@@ -45,20 +45,20 @@ impl Training {
     }
 }
 
-/// What a training left.
+/// Results of a training.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Trained {
-    /// Of the code that trained it.
+    /// Commit of the code that trained it.
     pub(crate) commit: String,
-    /// By the clock; of a training that was resumed, of its last part.
+    /// Elapsed seconds; for a resumed training, of its last part.
     pub(crate) seconds: f64,
-    /// Processors that other work took meanwhile, where that is known.
+    /// Processors that other work took meanwhile, if known.
     pub(crate) others: Option<f64>,
-    /// Of the process from its beginning on, where that is known.
+    /// Peak memory of the process since its start, if known.
     pub(crate) peak_bytes: Option<u64>,
     /// Finished epochs; a loss that is not a number ends them and is not an error.
     pub(crate) epochs: Vec<NetEpoch>,
-    /// Figures of the whole, where it came to its end.
+    /// Figures of the whole, if it finished.
     pub(crate) summary: Option<Value>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Trainings {
 }
 
 impl Trainings {
-    /// Those that are finished in the folder `out` of a table.
+    /// The finished trainings in the folder `out` of a table.
     pub(crate) fn open(out: &Path) -> Result<Trainings, TrainError> {
         Ok(Trainings {
             out: out.to_path_buf(),
@@ -96,7 +96,7 @@ impl Trainings {
         Ok(trained)
     }
 
-    /// Trains in this folder, from the checkpoint in it on, unless it is finished.
+    /// Trains in this folder, from its checkpoint on, unless finished.
     pub(crate) fn train_in(
         &mut self,
         training: &Training,
@@ -129,7 +129,7 @@ impl Trainings {
     }
 }
 
-/// Runs a job in this folder, to its end or to a loss that is not a number; of its events only progress is passed on.
+/// Runs a job in this folder, to its end or to a loss that is not a number; forwards only progress events.
 fn run(
     training: &Training,
     folder: &RunOptions,
@@ -145,7 +145,7 @@ fn run(
                     if let Event::Progress { what, done, total } = event
                         && comm.rank() == 0
                     {
-                        // The other end is gone only after this one.
+                        // The receiver outlives the sender.
                         let _ = sender.send((what.to_string(), done, total));
                     }
                 };
@@ -173,7 +173,7 @@ fn run(
         Err(error) => return Err(error),
     };
     let file = folder.out.join("metrics.jsonl");
-    // Where the first epoch failed there is none.
+    // There is no file if the first epoch failed.
     let text = std::fs::read_to_string(&file).unwrap_or_default();
     let epochs: Result<Vec<NetEpoch>, _> = text.lines().map(serde_json::from_str).collect();
     let epochs = epochs.map_err(|error| {

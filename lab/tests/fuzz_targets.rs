@@ -1,6 +1,5 @@
 //! Every fuzz target on random bytes for a fraction of a second, in the build of the other tests: enough to see that a
-//! target compiles and that no common input fails. `./test fuzz` searches by coverage, for which everything is built
-//! again.
+//! target compiles and that no common input fails. `./test fuzz` searches by coverage, in a separate build.
 
 // Several targets have the same edits of good files.
 #![allow(clippy::duplicate_mod)]
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use pelton_key::KeyedRng;
 
-/// How long a target runs.
+/// Time for each target.
 const TIME: Duration = Duration::from_millis(300);
 
 macro_rules! fuzz_target {
@@ -104,7 +103,7 @@ fn no_target_fails_on_random_bytes() {
         while began.elapsed() < TIME {
             let length = rng.below(1 << rng.clone().below(12)) as usize;
             let mut bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();
-            // Text is more often accepted than bytes.
+            // Targets accept text more often than bytes.
             if rng.below(2) == 0 {
                 bytes.iter_mut().for_each(|byte| *byte = b' ' + *byte % 95);
             }

@@ -1,6 +1,6 @@
-//! Progress of a command: a progress bar on a terminal, plain lines elsewhere.
-//! Everything here goes to standard error; standard output is for results only. What cannot be written there is lost,
-//! since a full disk or a closed terminal must not end a job.
+//! Progress of a command: a progress bar on a terminal, plain lines elsewhere. Everything here goes to standard error;
+//! standard output is for results only. Failed writes there are ignored, since a full disk or a closed terminal must
+//! not end a job.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
@@ -30,7 +30,7 @@ impl Write for Unfailing {
 
 /// Writes a line to standard error.
 pub fn say(line: impl fmt::Display) {
-    // Whole, so that lines of several processes do not mix.
+    // One write, so that lines of several processes do not mix.
     let _ = Unfailing.write_all(format!("{line}\n").as_bytes());
 }
 
@@ -129,7 +129,7 @@ impl Console {
 
 /// A flag that the first Ctrl-C, SIGTERM or SIGHUP sets; another Ctrl-C or SIGTERM ends the process at once.
 ///
-/// A terminal that closes may send SIGHUP twice. Under `nohup` it is ignored, and stays so.
+/// A terminal that closes may send SIGHUP twice. Under `nohup` SIGHUP is ignored and stays ignored.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -143,7 +143,7 @@ pub fn interrupt_flag() -> Arc<AtomicBool> {
     flag
 }
 
-/// Whether this process ignores SIGHUP, where the system says.
+/// Whether this process ignores SIGHUP; `None` if the system does not tell.
 fn ignores_hangup() -> Option<bool> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let ignored = status
@@ -153,12 +153,12 @@ fn ignores_hangup() -> Option<bool> {
     Some(ignored >> (SIGHUP - 1) & 1 == 1)
 }
 
-/// Makes a file that grows beyond `ulimit -f` an error of the write, which otherwise ends the process.
+/// Turns growth of a file beyond `ulimit -f`, which otherwise ends the process, into an error of the write.
 pub fn outlive_large_files() {
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
 }
 
-/// Prints an error as one sentence, with what caused it where that adds anything.
+/// Prints an error as one sentence, with its causes if they add anything.
 pub fn say_error(error: &anyhow::Error) {
     let mut text = error.to_string();
     for cause in error.chain().skip(1) {
@@ -176,7 +176,7 @@ pub fn say_error(error: &anyhow::Error) {
     say!("pelton: {}", one_line(&flags::named(&text)));
 }
 
-/// Messages of the standard library about invalid numbers, and plainer ones.
+/// Messages of the standard library about invalid numbers, with plainer replacements.
 const PLAIN_WORDS: [(&str, &str); 5] = [
     (
         "invalid digit found in string",
@@ -197,8 +197,7 @@ const PLAIN_WORDS: [(&str, &str); 5] = [
     ("invalid float literal", "give a number such as 0.5"),
 ];
 
-/// Prints what is wrong with the arguments as one sentence: clap's message and tips without the
-/// usage, which `--help` shows.
+/// Prints an error in the arguments as one sentence: clap's message and tips without the usage, which `--help` shows.
 pub fn say_usage_error(error: &clap::Error) {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     let text = error.to_string();

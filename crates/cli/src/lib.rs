@@ -7,9 +7,9 @@
 //! assert_eq!(human(1_500_000), "1.4 MiB");
 //! ```
 //!
-//! `arguments` declares every flag and writes those given over a configuration, `commands` runs the job, `console`
-//! shows the job's events on standard error with settings as [`flags`], `logging` the decisions of libraries.
-//! Standard output carries results only, so that it can be piped; with `--json` they are one object on one line.
+//! `arguments` declares every flag and applies those given to a configuration, `commands` runs the job, `console` shows
+//! the job's events on standard error with settings as [`flags`], `logging` shows the decisions of libraries. Standard
+//! output contains only results, so that it can be piped; with `--json` they are one object on one line.
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 //!
@@ -44,8 +44,8 @@ use clap::Parser;
 
 use output::Failure;
 
-/// The command `pelton`: runs the words of a command line, the first of which names the program, and returns the exit
-/// code. Call it once in a process, which it sets up for itself: memory, signals, log.
+/// The command `pelton`: runs the words of a command line (the first names the program) and returns the exit code. Call
+/// it once per process, since it sets up memory, signals and log.
 pub fn pelton(words: impl IntoIterator<Item = OsString>) -> u8 {
     run(words, commands::run)
 }
@@ -62,9 +62,9 @@ pub fn run<A: Parser>(
     flags::know::<A>();
     let arguments = match A::try_parse_from(negative_values::joined(words)) {
         Ok(arguments) => arguments,
-        // Help and version are asked for, and go to standard output.
+        // Help and version go to standard output.
         Err(error) if error.exit_code() == 0 => {
-            // A reader that closed the pipe has what it wanted.
+            // A closed pipe is not an error.
             let _ = error.print();
             return 0;
         }

@@ -1,10 +1,9 @@
 //! `PELTON_LOG`: logs decisions of the crates, for diagnosing a run. Off unless the
 //! variable is set; lines go to standard error.
 //!
-//! The variable holds a level (`info`, `debug`) or levels of single crates
-//! (`pelton_feed=debug,pelton_format=info`), separated by commas. Rejected: a flag on every command, since it
-//! belongs to none of them; `tracing`'s own filter language, which treats a misspelt level as the name of a
-//! module and then shows nothing.
+//! The variable contains a level (`info`, `debug`) or levels of single crates (`pelton_feed=debug,pelton_format=info`),
+//! separated by commas. Rejected: a flag on every command, since logging belongs to none of them; `tracing`'s own
+//! filter language, which treats a misspelt level as the name of a module and then shows nothing.
 
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
@@ -14,7 +13,7 @@ use crate::console::Unfailing;
 
 const VARIABLE: &str = "PELTON_LOG";
 
-/// Begins to log as the environment says.
+/// Starts logging if the environment requests it.
 ///
 /// Errors: a value that is not a level or a list of them.
 pub fn begin() -> anyhow::Result<()> {
@@ -54,7 +53,7 @@ fn parse(value: &str) -> Option<Targets> {
 }
 
 fn level(text: &str) -> Option<LevelFilter> {
-    // No text at all is taken for `error` by the parser.
+    // The parser would read empty text as `error`.
     text.trim().parse().ok().filter(|_| !text.trim().is_empty())
 }
 

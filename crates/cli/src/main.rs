@@ -6,13 +6,13 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator, of which a refusal ends the command with a sentence, where Rust would abort.
+/// The system's allocator; if it fails, the command ends with a message instead of Rust's abort.
 struct Sentence;
 
 #[global_allocator]
 static ALLOCATOR: Sentence = Sentence;
 
-// SAFETY: every call is passed on as it came; a null result is never returned.
+// SAFETY: every call is forwarded unchanged; a null result is never returned.
 unsafe impl GlobalAlloc for Sentence {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are the same.
@@ -45,7 +45,7 @@ fn given(memory: *mut u8, bytes: usize) -> *mut u8 {
 #[cold]
 fn out_of_memory(bytes: usize) -> ! {
     static SAID: AtomicBool = AtomicBool::new(false);
-    // On the stack, and past the lock of standard error, which this thread may hold.
+    // On the stack, and without the lock of standard error, which this thread may hold.
     let mut text = [0; 200];
     let mut rest = &mut text[..];
     let _ = writeln!(
@@ -54,7 +54,7 @@ fn out_of_memory(bytes: usize) -> ! {
     );
     let length = 200 - rest.len();
     if !SAID.swap(true, Ordering::Relaxed) {
-        // SAFETY: the bytes are there. A failure changes nothing.
+        // SAFETY: the bytes are valid. A failure changes nothing.
         let _ = unsafe { libc::write(2, text.as_ptr().cast(), length) };
     }
     // SAFETY: it ends the process without running anything that may need memory.

@@ -1,4 +1,4 @@
-//! How a command runs a job, prints its figures and ends.
+//! Runs the job of a command, prints its figures, and maps errors to exit codes.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
 
@@ -40,7 +40,7 @@ pub fn usage(error: anyhow::Error) -> Failure {
     Failure { error, code: 2 }
 }
 
-/// A number above 0, as a setting states it.
+/// Checks that a setting is above 0.
 pub fn positive(value: f64, setting: &str) -> Result<f64, Failure> {
     check_positive(setting, value)?;
     Ok(value)
@@ -58,7 +58,7 @@ pub fn with_console<T, E: Into<Failure>>(
     result.map_err(Into::into)
 }
 
-/// A size that must be a number of bytes: there is no data to take a share of.
+/// A size in bytes; shares are refused, since there is no data to take a share of.
 pub fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
     memory.bytes().ok_or_else(|| {
         usage(anyhow::anyhow!(
@@ -74,8 +74,7 @@ pub fn print_json(figures: &impl Serialize) -> Result<(), Failure> {
     print_with(|out| writeln!(out, "{text}"))
 }
 
-/// Prints figures on standard output. A reader that closed the pipe has what it wanted; anything
-/// else that keeps them from being written is a failure.
+/// Prints figures on standard output. A closed pipe is not a failure; any other write error is.
 pub fn print_with(
     write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
 ) -> Result<(), Failure> {

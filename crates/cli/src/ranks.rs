@@ -6,7 +6,7 @@ use pelton_train::{DataError, Event, RunContext, TrainError};
 use crate::console::{Console, interrupt_flag};
 use crate::output::{Failure, usage, with_console};
 
-/// How many ranks the flag and the launcher ask for: 1 where neither says anything.
+/// Number of ranks requested by the flag and the launcher; 1 by default.
 ///
 /// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
 /// launcher without MPI, since each of its processes would do the whole job.
@@ -16,7 +16,7 @@ pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
         .map_err(|text| usage(anyhow::anyhow!(text)))
 }
 
-/// Refuses to be one of several processes that would each do the whole job, unless the flag asks for just that.
+/// Refuses to be one of several processes that would each do the whole job, unless the flag says 1.
 fn refuse_copies(flag: Option<usize>, other: Option<(&str, usize)>) -> Result<(), String> {
     match other.filter(|_| flag != Some(1)) {
         None => Ok(()),
@@ -26,8 +26,8 @@ fn refuse_copies(flag: Option<usize>, other: Option<(&str, usize)>) -> Result<()
     }
 }
 
-/// Most ranks of one process. Ranks that are many more than processors only wait for one another: on two processors
-/// 16 of them train 3000 rows in 3 s, 64 in 17 s and 128 in minutes.
+/// Most ranks of one process. With many more ranks than processors they only wait for each other: on two processors 16
+/// of them train 3000 rows in 3 s, 64 in 17 s and 128 in minutes.
 fn most_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     (4 * processors).clamp(16, 1024)
@@ -53,9 +53,8 @@ fn counted(
     }
 }
 
-/// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned;
-/// `None` in the processes of other ranks. Under `mpirun` a failure ends the processes of all ranks, and so
-/// does an interruption of one.
+/// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned; `None` in the
+/// processes of other ranks. Under `mpirun`, a failure or an interruption of one rank ends the processes of all.
 pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
     job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
@@ -91,7 +90,7 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
     Ok(results.into_iter().next())
 }
 
-/// The message of a failure: errors in the input are the same on every rank, all others name their rank.
+/// The message of a failure: errors in the input are the same on every rank, others name their rank.
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
     let error = match code {
@@ -114,7 +113,7 @@ mod processes {
     use crate::output::Failure;
     use crate::ranks::failure;
 
-    /// How long the other ranks wait for rank 0 to report what happened.
+    /// How long the other ranks wait for rank 0 to report the error.
     const AFTER_RANK_0: Duration = Duration::from_secs(3);
 
     /// Runs `job` as this process's rank.
@@ -122,11 +121,11 @@ mod processes {
         interrupt: &Interrupt,
         job: impl FnOnce(Comm) -> Result<T, TrainError>,
     ) -> Result<Option<T>, Failure> {
-        // An interruption reaches all ranks: MPI ends in order, and then each process.
+        // An interruption reaches all ranks: MPI is finalised, and then each process ends.
         let result = mpi::run_asked(interrupt, |comm| {
             let rank = comm.rank();
             match job(comm) {
-                // It waited for one that was interrupted before.
+                // This rank waited for an interrupted one.
                 Err(TrainError::Data(DataError::Comm(_))) if interrupt.load(Ordering::Relaxed) => {
                     let job = "ranks waited for one another";
                     Ok((rank, Err(TrainError::stopped(job))))
@@ -138,8 +137,8 @@ mod processes {
         let failed = match result {
             Ok((rank, Ok(value))) => return Ok((rank == 0).then_some(value)),
             Ok((0, Err(error))) => return Err(error.into()),
-            // Rank 0 says it, in words and by its exit code. Another code here would have the launcher end rank 0
-            // before it has spoken.
+            // Rank 0 reports the error and sets the exit code. Another code here would make the launcher end rank 0
+            // before it reports.
             Ok((_, Err(_))) => return Ok(None),
             Err(failed) => failed,
         };

@@ -1,11 +1,10 @@
 //! Compares the data of all ranks when it is opened.
 //!
-//! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each (of a folder the
-//! names of all files and the beginnings of some), and how records are read. To it comes what [`SAMPLES`] records
-//! spread over the data decode to, with their labels: that covers tables of labels and classes, and the files of a
-//! folder. So files of up to 256 KiB are compared whole. In larger ones, flipped labels and reordered lines
-//! are noticed, since they change every block; single different records between the blocks and samples are not,
-//! as that would take a pass over the data.
+//! The fingerprint of a data set covers the sizes of its files and 64 blocks of 4 KiB of each (of a folder the names of
+//! all files and the beginnings of some), and how records are read. A digest of [`SAMPLES`] decoded records spread over
+//! the data, with their labels, covers tables of labels and classes, and the files of a folder. So files of up to 256
+//! KiB are compared whole. In larger ones, the comparison detects flipped labels and reordered lines, since they change
+//! every block, but not single different records between the blocks and samples, which would take a pass over the data.
 //!
 //! Cost: these reads on each rank, at most [`SAMPLED_BYTES`], once for each data set.
 
@@ -16,14 +15,14 @@ use pelton_key::{Digest, splitmix64};
 use crate::error::DataError;
 use crate::record_bytes::fetch_bytes;
 
-/// Records that are decoded.
+/// Number of records decoded.
 const SAMPLES: u64 = 64;
-/// No more are read once they come to this.
+/// Sampling stops at this many bytes.
 const SAMPLED_BYTES: usize = 16 << 20;
 
-/// What is compared; `kind` is the role of the data in a job.
+/// The values to compare; `kind` is the role of the data in a job.
 ///
-/// Errors: records that cannot be read. Those that cannot be decoded only have to be so on all ranks.
+/// Errors: records that cannot be read. Records may be undecodable, if they are so on all ranks.
 pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError> {
     let name = |what: &str| format!("{kind}data with {what}");
     Ok(Alike::default()
@@ -48,7 +47,7 @@ fn of_labels(labels: &ClassMap) -> u64 {
     count.words(classes.map(word)).value()
 }
 
-/// Of records spread evenly, each at a random place of its part of the data.
+/// A digest of records spread evenly, each at a random position in its part of the data.
 fn of_samples(dataset: &Dataset) -> Result<u64, DataError> {
     let records = dataset.records();
     let samples = records.min(SAMPLES);

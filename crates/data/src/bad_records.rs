@@ -1,11 +1,11 @@
 //! The limit on bad records, counted over all ranks.
 //!
-//! A feed knows the records that its own rank skipped, and ends a rank that exceeds the limit on its own. Over
-//! ranks the limit is on all of them, each counted once, for any rank and epoch. All
-//! ranks find out at the same call and end with the same words. Rejected: adding up the ranks' counts, since
-//! a record that another rank takes in the next epoch would count twice.
+//! A feed knows the records that its own rank skipped, and ends a rank that exceeds the limit alone. Over ranks the
+//! limit applies to all skipped records, each counted once over all ranks and epochs. All ranks fail in the same call
+//! with the same message. Rejected: adding up the ranks' counts, since a record that another rank takes in the next
+//! epoch would count twice.
 //!
-//! Cost: one number from each rank a call, and the ids once their sum is above the limit.
+//! Cost: one number from each rank per call, and the ids once their sum exceeds the limit.
 
 use std::collections::BTreeSet;
 
@@ -16,14 +16,14 @@ use pelton_format::Dataset;
 use crate::error::DataError;
 use crate::open::fetch_rows;
 
-/// Ids of the records that any rank has left out. All ranks call it.
+/// Ids of the records that any rank has skipped. All ranks call it.
 pub fn met_by_all(comm: &Comm, meters: &Meters) -> Result<BTreeSet<u64>, DataError> {
     let all = comm.all_gather_ragged(&meters.skipped_ids)?;
     Ok(all.into_iter().flatten().collect())
 }
 
-/// Fails on all ranks where those together have left out more records than `policy` allows. All ranks call
-/// it, with the meters of feeds over the same `dataset`.
+/// Fails on all ranks if together they have skipped more records than `policy` allows. All ranks call it, with the
+/// meters of feeds over the same `dataset`.
 pub fn check_limit(
     comm: &Comm,
     policy: OnBadRecord,
@@ -41,12 +41,12 @@ pub fn check_limit(
 pub fn problem_of(dataset: &Dataset, id: u64) -> String {
     match fetch_rows(dataset, &[id]) {
         Err(error) => error.to_string(),
-        // Somebody has mended the file.
+        // The file has been repaired meanwhile.
         Ok(_) => format!("record {id}"),
     }
 }
 
-/// The note on the skipped records `ids`; none if there were none.
+/// The note on the skipped records `ids`; `None` if empty.
 pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     let count = match ids.len() {
         1 => "1 record is".to_owned(),
@@ -56,8 +56,8 @@ pub fn left_out(dataset: &Dataset, ids: &[u64]) -> Option<String> {
     Some(format!("{count} bad and left out; the first: {first}"))
 }
 
-/// Fails where no record was left and some were bad. `bad` are the ids that this rank found, and `first` is
-/// the first of them with a known problem. All ranks call it.
+/// Fails if no record was left and some were bad. `bad` are the ids that this rank found, and `first` is the first of
+/// them with a known problem. All ranks call it.
 pub fn check_some_left(
     comm: &Comm,
     left: u64,
@@ -80,8 +80,8 @@ pub fn check_some_left(
     Err(DataError::AllBad { found, first })
 }
 
-/// Fails on all ranks where the records `ids` that each of them left out are together more than `limit`;
-/// `problem` says what is wrong with one of them. All ranks call it.
+/// Fails on all ranks if the distinct records in the ranks' `ids` exceed `limit`; `problem` describes one of them. All
+/// ranks call it.
 pub fn check_limit_on(
     comm: &Comm,
     limit: Option<u64>,

@@ -12,8 +12,8 @@ use crate::error::DataError;
 const STRIPE_BYTES: u64 = 1 << 20;
 const LEAST_STRIPES: u64 = 16;
 
-/// Calls `each` with every batch of the data set in file order. Each batch is a pane, so its segments can be
-/// moved out of it.
+/// Calls `each` with every batch of the data set in file order. Each batch is its own pane, so its segments can be
+/// moved out.
 pub fn for_each_batch<E: From<DataError>>(
     dataset: &Arc<Dataset>,
     feed: &FetchOptions,
@@ -30,7 +30,7 @@ pub fn for_each_batch<E: From<DataError>>(
     };
     let mut rows = largest_batch(dataset, &options).clamp(1, 1 << 16);
     if let Some(share) = &options.share {
-        // A stripe of each rank, so that no rank gets the rows of one place, which may be of one class.
+        // A stripe for each rank, so that no rank gets adjacent rows only, which may be of one class.
         let ranks = share.world_size();
         rows = u64::from(ranks) * rows.min(stripe_records(dataset, ranks));
     }
@@ -45,13 +45,12 @@ pub fn for_each_batch<E: From<DataError>>(
         each(batch)?;
     }
     let mut meters = feed.meters();
-    // Every record is read once, in file order: there is nothing to keep and no better access path.
+    // Every record is read once, in file order: more memory or another access path would not help.
     meters.remedies.memory = false;
     Ok(meters)
 }
 
-/// Every row of a data set in memory, or every one of this rank's share, in file order, and what reading
-/// them took.
+/// Every row of a data set in memory, or every one of this rank's share, in file order, and the meters of reading them.
 pub fn hold_rows(
     dataset: &Arc<Dataset>,
     feed: &FetchOptions,

@@ -5,7 +5,7 @@ const MOST: usize = 1_000_000;
 
 /// Expands a pattern into names, in its order; the pattern itself if it has no braces.
 ///
-/// Errors: what is wrong with it, as the end of a sentence.
+/// Errors: the problem, as the end of a sentence.
 pub(crate) fn expanded(spelling: &str) -> Result<Vec<String>, String> {
     let mut names = vec![String::new()];
     let mut rest = spelling;

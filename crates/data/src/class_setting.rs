@@ -1,4 +1,4 @@
-//! The classes of a data set as a configuration says them: which, and in which order.
+//! The classes of a data set in a configuration, in order.
 
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DataError;
 
-/// The classes of a data set in the order of their numbers, where its own labels are not to say them. Records of other
-/// classes are bad.
+/// The classes of a data set by index, to override its own labels. Records of other classes are bad.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(
     untagged,
@@ -19,7 +18,7 @@ use crate::error::DataError;
 pub enum ClassSetting {
     /// 0, 1, 2 … below this.
     Count(u32),
-    /// A file with one class a line: a name, or a number where all lines are numbers.
+    /// A file with one class a line: names, or numbers if all lines are numbers.
     File(PathBuf),
     /// Numbers.
     Numbers(Vec<f64>),
@@ -40,7 +39,7 @@ impl FromStr for ClassSetting {
 }
 
 impl ClassSetting {
-    /// A list of numbers where all are numbers, else of names.
+    /// A list of numbers if all are numbers, else of names.
     fn list<'a>(texts: impl Iterator<Item = &'a str> + Clone) -> ClassSetting {
         let number = |text: &str| text.parse().ok().filter(|number: &f64| number.is_finite());
         match texts.clone().map(number).collect::<Option<Vec<f64>>>() {
@@ -49,7 +48,7 @@ impl ClassSetting {
         }
     }
 
-    /// The map they make.
+    /// The class map.
     ///
     /// Errors: a file that cannot be read; no class; a class twice.
     pub(crate) fn map(&self) -> Result<ClassMap, DataError> {
@@ -85,7 +84,7 @@ impl ClassSetting {
         }
     }
 
-    /// What the lines of a file list.
+    /// The classes listed in a file.
     fn read(file: &Path) -> Result<ClassSetting, DataError> {
         let text = pelton_storage::read_text(file).map_err(|error| {
             DataError::Config(format!(

@@ -92,7 +92,7 @@ fn device_or_none(field: &mut Option<String>, texts: &[String]) -> Result<(), St
 }
 
 impl DataConfig {
-    /// The local files and folders that are read, with those of `other`: what a result must not replace.
+    /// The local input files and folders, with those of `other`, which a result must not replace.
     pub fn inputs<'a>(&self, other: impl IntoIterator<Item = &'a Path>) -> Vec<PathBuf> {
         let classes = match &self.classes {
             Some(ClassSetting::File(file)) => Some(file),
@@ -108,7 +108,7 @@ impl DataConfig {
             .collect()
     }
 
-    /// The same, with sparse rows decoded as `rows` says.
+    /// The same, with sparse rows decoded to the layout `rows`.
     pub fn with_rows(&self, rows: RowLayout) -> DataConfig {
         DataConfig {
             rows,
@@ -132,8 +132,8 @@ impl DataConfig {
         }
     }
 
-    /// The same as nets read it: rows of bytes are accepted, classes keep the order of their numbers, and their
-    /// pipeline applies a policy to damage.
+    /// The same for nets: accepts rows of bytes, orders classes by number, and leaves damage to the policy of the
+    /// pipeline.
     pub fn for_nets(&self) -> DataConfig {
         DataConfig {
             by_number: true,
@@ -141,7 +141,8 @@ impl DataConfig {
         }
     }
 
-    /// The same, with damage that opening finds left to the reader's policy for bad records, or else an error.
+    /// The same, with damage found at opening left to the reader's policy for bad records, or an error without
+    /// `tolerant`.
     pub fn leaving_damage(&self, tolerant: bool) -> DataConfig {
         DataConfig {
             tolerant,

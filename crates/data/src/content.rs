@@ -1,4 +1,4 @@
-//! Whether the data is still what it was when a state was saved.
+//! Checks that the data has not changed since a state was saved.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use pelton_run::{Event, Interrupt, Observer};
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// What a saved state knows of its data.
+/// A saved state's information on its data.
 #[derive(Clone, Copy, Debug)]
 pub struct SavedContent {
-    /// The state of the files, as [`Dataset::files_state`] gave it.
+    /// The state of the files, from [`Dataset::files_state`].
     pub files: u64,
-    /// What records said in the first whole epoch.
+    /// Content sum of the first whole epoch.
     pub first: Option<ContentSum>,
-    /// What they said in the epoch of the next batch, before that.
+    /// Content sum of the next batch's epoch, up to that batch.
     pub so_far: Option<ContentSum>,
     /// The next batch.
     pub place: Place,
 }
 
-/// Reads all records again if files have other times than when a state was saved, and compares what they say: those of
-/// the first epoch if that was whole, otherwise those of the epoch so far. Files with the same times are compared at
-/// the end of an epoch.
+/// Reads all records again if files have other times than when a state was saved, and compares content sums: that of
+/// the first epoch if complete, otherwise that of the epoch so far. Files with the same times are compared at the end
+/// of an epoch.
 ///
-/// Errors: other records than before; an interruption.
+/// Errors: changed records; an interruption.
 pub fn check_content(
     dataset: &Arc<Dataset>,
     plan: &Plan,
@@ -68,7 +68,7 @@ pub fn check_content(
     }
 }
 
-/// The sums of all ranks; `None` where one does not know its own.
+/// The sums of all ranks; `None` if any rank lacks its own.
 pub fn summed(own: Option<ContentSum>, comm: &Comm) -> Result<Option<ContentSum>, DataError> {
     let ContentSum { ids, rows } = own.unwrap_or_default();
     let mut sums = [ids, rows, u64::from(own.is_none())];

@@ -1,5 +1,5 @@
-//! Built-in data, so that everything runs on a bare machine: seeded generators with the shapes of
-//! LIRS Table 1 and a planted separator with noise.
+//! Built-in data, so that everything runs without other files: seeded generators with the shapes of LIRS Table 1 and a
+//! planted separator with noise.
 //!
 //! | name | layout | features | bytes a packed row | rows by default (LIRS) | linear accuracy |
 //! |---|---|---|---|---|---|
@@ -8,22 +8,20 @@
 //! | `demo:webspam` | sparse | 16 609 143 | 44 560 | 4 000 (200 k) | 99 % |
 //! | `demo:kdd` | sparse | 29 890 095 | 362 | 400 000 (19.3 M) | 89 % |
 //!
-//! and of two kinds for deep nets:
+//! and two sets for deep nets:
 //!
 //! | name | file | a record | records by default |
 //! |---|---|---|---|
 //! | `demo:images` | CIFAR-10 binary | 32 × 32 RGB, one of 10 classes ([`images`]) | 50 000 |
 //! | `demo:text` | text | a sentence of 1 to 80 words ([`sentences`]) | 40 000 |
 //!
-//! The paper states bytes a row and counts 12 bytes a non-zero, so webspam's 44 560 bytes are 3 730
-//! non-zeros there. Bytes decide the cost of reading, so the bytes are kept: at 8 bytes a non-zero, a webspam
-//! row has 5 570 of them on average and a kdd row 44. Dense rows hold 4-byte
-//! values; the paper's 24 000 and 327 bytes a row are text.
+//! The paper states bytes a row and counts 12 bytes a non-zero, so webspam's 44 560 bytes are 3 730 non-zeros there.
+//! Bytes decide the cost of reading, so the sets keep the bytes: at 8 bytes a non-zero, a webspam row has 5 570 of them
+//! on average and a kdd row 44. Dense rows hold 4-byte values; the paper's 24 000 and 327 bytes a row are text.
 //!
-//! Row `i` is a function of (seed, i): any part of a set can be generated separately, on any number of
-//! threads, and `demo:higgs:1000` is the start of `demo:higgs:2000`. The test set is
-//! the rows that follow. Files on disk that are shipped or downloaded were rejected: a bare machine
-//! may have no network, and sizes beyond memory must be one argument away.
+//! Row `i` is a function of (seed, i): any part of a set can be generated separately, on any number of threads, and
+//! `demo:higgs:1000` is the start of `demo:higgs:2000`. The test set is the rows that follow. Rejected: shipped or
+//! downloaded files, since a machine may have no network, and sizes beyond memory must be one argument away.
 
 mod cache;
 pub(crate) mod classes;
@@ -135,7 +133,7 @@ impl DemoSpec {
         }
     }
 
-    /// Number of features; of sentences there are none.
+    /// Number of features; 0 for sentences.
     pub fn features(&self) -> u64 {
         match self.set {
             DemoSet::Higgs => dense::HIGGS_FEATURES as u64,
@@ -158,9 +156,8 @@ impl DemoSpec {
         }
     }
 
-    /// Hands the rows `range` to `sink` in order, each with its label: -1 or +1, the class of a
-    /// picture, or 0. Rows from
-    /// [`DemoSpec::rows`] on are the test set's. Stops at the first error of `sink`.
+    /// Calls `sink` with the rows `range` in order, each with its label: -1 or +1, the class of a picture, or 0. Rows
+    /// from [`DemoSpec::rows`] on are the test set's. Stops at the first error of `sink`.
     pub fn generate<E>(
         &self,
         seed: u64,
@@ -215,7 +212,7 @@ impl DemoSet {
         }
     }
 
-    /// Rows of features carry class 0 for -1 and class 1 for +1 while they are made.
+    /// During generation, rows of features have class 0 for -1 and class 1 for +1.
     fn label_value(self, class: u32) -> f64 {
         match (self, class) {
             (DemoSet::Images | DemoSet::Text, class) => f64::from(class),

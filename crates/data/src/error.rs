@@ -18,7 +18,7 @@ use crate::demo::DemoError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DataError {
-    /// The configuration asks for something that cannot be.
+    /// The configuration is invalid.
     #[error("{}", without_secrets(.0))]
     Config(String),
     /// The data cannot be read as described.
@@ -39,7 +39,7 @@ pub enum DataError {
     /// A vocabulary could not be counted, written or read.
     #[error(transparent)]
     Text(#[from] TextError),
-    /// Ranks could not work together, or another one failed.
+    /// Communication between ranks failed, or another rank failed.
     #[error(transparent)]
     Comm(#[from] CommError),
     /// Peers' memory could not be filled or read.
@@ -57,7 +57,7 @@ pub enum DataError {
     /// The output cannot be written.
     #[error("the {what} cannot be written ({source}); make room or send the output elsewhere")]
     Output {
-        /// What could not be written.
+        /// Name of the output.
         what: &'static str,
         /// The system's error.
         source: io::Error,
@@ -76,10 +76,10 @@ pub enum DataError {
         /// The system's error.
         source: io::Error,
     },
-    /// Every record that was read is bad.
+    /// Every record read is bad.
     #[error("all {found} records read are bad; the first: {first}; check `format` and `decode`")]
     AllBad {
-        /// How many there were.
+        /// How many there are.
         found: u64,
         /// The error of the first one.
         first: String,
@@ -93,7 +93,7 @@ pub enum DataError {
 }
 
 impl DataError {
-    /// Whether the job ended because it was to end early.
+    /// Whether the job was interrupted.
     pub fn is_interruption(&self) -> bool {
         self.exit_code() == 130
     }

@@ -1,11 +1,11 @@
-//! Records held out of training, to measure on.
+//! Records held out of training, for evaluation.
 //!
-//! The records depend only on the seed, their index and the share, so every rank, and every resumed run, holds
-//! out the same. A keyed permutation orders the records and the first of it are held out: the share is exact,
-//! and a greater share of the same seed holds out the same records and more. Drawing each record independently
-//! was rejected: the number held out would be random.
+//! The records depend only on the seed, their index and the share, so every rank, and every resumed run, holds out the
+//! same. A keyed permutation orders the records and its first ones are held out: the share is exact, and a larger share
+//! with the same seed includes the records of a smaller one. Drawing each record independently was rejected: the number
+//! held out would be random.
 //!
-//! Cost: one step of the permutation a record, and two bits a record.
+//! Cost: one step of the permutation and two bits per record.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,16 +18,16 @@ use crate::error::DataError;
 /// The records of a data set in two parts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeldOut {
-    /// Those to train on.
+    /// Records to train on.
     pub training: Selection,
-    /// Those to measure on.
+    /// Records to evaluate on.
     pub validation: Selection,
 }
 
 impl HeldOut {
     /// Holds out the part of `records` records closest to `share`.
     ///
-    /// Errors: a share that leaves none to train or none to measure on.
+    /// Errors: a share that leaves no records to train on or none to evaluate on.
     pub fn share(records: u64, share: f64, seed: u64) -> Result<HeldOut, DataError> {
         let held = (records as f64 * share).round() as u64;
         if held == 0 || held >= records {

@@ -1,10 +1,10 @@
 //! The lengths of records, in tokens of a text or of a field, counted once and kept next to the indexes.
 //!
 //! Layout, little-endian: the magic bytes, the number of records (8 bytes), a length for each (4 bytes), and the
-//! CRC-32C of all that (4 bytes). The name holds a hash of the data's state ([`Dataset::cache_path`]), so that other
-//! data does not find the file. A file that is damaged is counted again and replaced.
+//! CRC-32C of all that (4 bytes). The name contains a hash of the data's state ([`Dataset::cache_path`]), so that other
+//! data does not find the file. A damaged file is recounted and replaced.
 //!
-//! Cost: 4 bytes a record; a million lengths are read in milliseconds, where counting them is a pass over the data.
+//! Cost: 4 bytes a record; a million lengths are read in milliseconds; counting them takes a pass over the data.
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,12 +26,13 @@ use crate::texts::Texts;
 
 const MAGIC: &[u8; 8] = b"PLTLEN\x01\n";
 
-/// What is counted of each record.
+/// The quantity counted for each record.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Counted<'a> {
     /// Tokens, including one for the end, of each side: one, or two separated by a tab.
     Tokens(Tokenizer, usize),
-    /// A field of this name: its value where it is one whole number, otherwise its elements along the first dimension.
+    /// A field of this name: its value if it is one integer, otherwise its number of elements along the first
+    /// dimension.
     Field(&'a str, OnBadRecord),
 }
 
@@ -57,8 +58,8 @@ impl Counted<'_> {
     }
 }
 
-/// The lengths of each record, read from a file or counted and saved now. With several ranks the first counts
-/// and saves them before the others look for them.
+/// The lengths of each record, read from a file or counted and saved now. With several ranks, rank 0 counts and saves
+/// them before the others look for the file.
 pub(crate) fn record_lengths(
     opened: &OpenedData,
     what: Counted<'_>,
@@ -106,7 +107,7 @@ fn kept(
     };
     // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
-    // A failure shows when the file is written.
+    // Writing the file reports a failure.
     let _ = make_cache_folder(&opened.cache_dir);
     if let Err(error) = save(&path, &lengths) {
         observer(Event::Note(&format!(
@@ -145,7 +146,7 @@ fn of_field(
     interrupt: &Interrupt,
     observer: Observer<'_>,
 ) -> Result<Vec<u32>, DataError> {
-    // Bad records are refused, or skipped, when they are read again.
+    // The later read refuses or skips bad records.
     let mut lengths = vec![1_u32; dataset.records() as usize];
     let mut wrong = None;
     let mut pass = Pass::new(dataset, "counting lengths", on_bad_record, interrupt)?;
@@ -168,7 +169,7 @@ fn of_field(
     }
 }
 
-/// The length that a field of a row says, or what is wrong.
+/// The length by a field of a row, or the problem.
 fn length_in(fields: &RecordFields, row: Row<'_>, name: &str) -> Result<u32, String> {
     let Row::Bytes(row) = row else {
         return Err("has features and no fields".to_owned());
@@ -185,7 +186,7 @@ fn length_in(fields: &RecordFields, row: Row<'_>, name: &str) -> Result<u32, Str
     length_of_number(value).ok_or_else(|| format!("has {value} there, which is not a length"))
 }
 
-/// A number as a length, where it is one.
+/// A number as a length, if it is valid.
 pub(crate) fn length_of_number(number: f64) -> Option<u32> {
     let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
     fits.then_some(number as u32)
@@ -221,7 +222,7 @@ fn size_of(records: u64) -> u64 {
     MAGIC.len() as u64 + 8 + 4 * records + 4
 }
 
-/// The lengths of `records` records that `bytes` hold.
+/// The lengths of `records` records in `bytes`.
 pub fn parse(bytes: &[u8], records: u64) -> Result<Vec<u32>, &'static str> {
     let rest = bytes
         .strip_prefix(MAGIC)

@@ -13,7 +13,7 @@ use crate::demo::{DemoSpec, classes};
 use crate::error::DataError;
 use crate::remote::Remote;
 
-/// Files of a list of names; for a demo set its test file too. Generated data is in `folder`.
+/// Files of a list of names; for a demo set also its test file. Generated data is in `folder`.
 pub(crate) fn resolve(
     names: &[String],
     folder: &Path,
@@ -60,7 +60,7 @@ pub(crate) fn resolve(
     Ok((files, test))
 }
 
-/// The local files and folders that names stand for: what a result must not replace.
+/// The local files and folders behind names, which a result must not replace.
 pub(crate) fn local(names: &[String]) -> Vec<PathBuf> {
     let mut files = Vec::new();
     for name in names {
@@ -105,8 +105,8 @@ fn add(
     add_matching(name, found, files, observer)
 }
 
-/// Adds the files that match a pattern, without those that writers leave next to data. A name without
-/// wildcards matches itself.
+/// Adds the files that match a pattern, except marker files that writers leave next to data. A name without wildcards
+/// matches itself.
 fn add_matching(
     pattern: &str,
     found: Vec<PathBuf>,
@@ -141,9 +141,9 @@ fn add_matching(
     Ok(())
 }
 
-/// Whether a file that matches a pattern is one that a writer left next to its data, or is in such a folder:
-/// `_SUCCESS`, `_metadata`, `.part-0.crc`, `_delta_log`. If the pattern spells out its beginning it is data, and
-/// so are folders of a partition such as `_month=1`.
+/// Whether a file that matches a pattern is a writer's marker next to its data, or is in a folder of markers:
+/// `_SUCCESS`, `_metadata`, `.part-0.crc`, `_delta_log`. A file is data if the pattern spells out its beginning; so is
+/// a partition folder such as `_month=1`.
 fn is_marker(file: &Path, pattern: &str) -> bool {
     let spelled = |part: &str| {
         let mut parts = pattern.split('/');
@@ -160,8 +160,8 @@ fn is_marker(file: &Path, pattern: &str) -> bool {
 
 /// The files that a pattern matches, in the order of their names.
 ///
-/// `glob` passes over names that are not UTF-8. Where only the last part is a pattern, as in `data/*.csv`, such names
-/// are matched too, as their text.
+/// `glob` skips names that are not UTF-8. If only the last part is a pattern, as in `data/*.csv`, their text is matched
+/// as well.
 fn matching(pattern: &str) -> Result<Vec<PathBuf>, PatternError> {
     let (folder, last) = match pattern.rsplit_once('/') {
         Some((folder, last)) => (format!("{folder}/"), last),

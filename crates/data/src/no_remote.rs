@@ -1,4 +1,4 @@
-//! Replaces `remote.rs` in a build without the feature `cloud`, where addresses cannot be opened.
+//! Replaces `remote.rs` in a build without the feature `cloud`, which cannot open addresses.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use pelton_run::Interrupt;
 
 use crate::error::DataError;
 
-/// Nothing of this kind can be made.
+/// Has no values.
 pub(crate) enum Remote {}
 
 impl Remote {

@@ -1,11 +1,11 @@
-//! Two texts, where line N of one belongs to line N of the other, as one text of pairs.
+//! Two texts as one text of pairs: line N of one belongs to line N of the other.
 //!
-//! A pair is a line with a tab between its sides. The text of pairs is written once, to the cache folder, under a name
-//! that only these two files in this state find; from there on every order, access path and pipeline takes pairs as it
-//! takes lines. Tabs within the first text become blanks.
+//! A pair is a line with a tab between its sides. The text of pairs is written once to the cache folder, under a name
+//! derived from the two files and their state; then every order, access path and pipeline handles pairs like lines.
+//! Tabs within the first text become blanks.
 //!
-//! Cost: the two texts once more on disk. Rejected: two files in one data set, where each record is two
-//! ranges, since all prefetching code would have to support it to save one copy of text.
+//! Cost: the two texts once more on disk. Rejected: two files in one data set, with two ranges per record, since all
+//! prefetching code would have to support it to save one copy of text.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -23,12 +23,12 @@ use crate::error::DataError;
 const MOST_LINE_BYTES: u64 = 64 << 20;
 /// Lines between checks for interruption.
 const INTERRUPT_EVERY: u64 = 1 << 12;
-/// Tells these names from others.
+/// Distinguishes these names from others.
 const KIND: u64 = 0x7061_6972;
 
-/// The text of pairs of two texts, written now where it was not kept.
+/// The text of pairs of two texts, written now if not cached.
 ///
-/// Errors: texts of unequal numbers of lines; files that cannot be read or written; an interruption.
+/// Errors: texts with unequal numbers of lines; files that cannot be read or written; an interruption.
 pub(crate) fn joined(
     first: &Path,
     second: &Path,
@@ -152,7 +152,7 @@ impl Lines<'_> {
         Ok(true)
     }
 
-    /// Lines in all.
+    /// Total number of lines.
     fn count(&mut self) -> Result<u64, DataError> {
         while self.read()? {}
         Ok(self.number)

@@ -12,7 +12,7 @@ use crate::error::DataError;
 
 /// Most records of a step.
 const MOST_STEP: u64 = 4096;
-/// Memory of the pass, next to the longest record.
+/// Memory of the pass, in addition to the longest record.
 const MEMORY: u64 = 64 << 20;
 /// A step takes at most this share of the memory: one is processed while others are read.
 const STEPS_IN_MEMORY: u64 = 16;
@@ -53,7 +53,7 @@ impl Pass {
         })
     }
 
-    /// Gives the next step to `with`; false after the last.
+    /// Calls `with` on the next step; false after the last.
     pub fn next_step(
         &mut self,
         observer: Observer<'_>,

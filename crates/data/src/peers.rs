@@ -1,4 +1,4 @@
-//! Data of a fetch or a loader in the memory of all ranks.
+//! Caches the data of a fetch or a loader in the memory of all ranks.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -18,9 +18,9 @@ use crate::as_text;
 use crate::error::DataError;
 use crate::plan::plan_of;
 
-/// Examples of a batch where nothing is said.
+/// Default number of examples in a batch.
 const DEFAULT_BATCH: u64 = 4096;
-/// Stands for no rank among the holders of records.
+/// Marks records that no rank holds.
 const NOBODY: u32 = u32::MAX;
 
 /// Peers' memory between the backend and the feeds.
@@ -29,7 +29,7 @@ const NOBODY: u32 = u32::MAX;
 pub struct PeerConfig {
     /// Memory of all ranks together, in bytes.
     pub memory_bytes: u64,
-    /// The same as a share of the data; wins where present.
+    /// The same as a share of the data; overrides the bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_share: Option<f64>,
     /// What to do if the data does not fit in that.
@@ -37,21 +37,21 @@ pub struct PeerConfig {
     pub mode: PeerMode,
     /// Bytes that the opportunistic mode reads at once.
     pub unit_bytes: u64,
-    /// Whether slots of a batch go to the ranks that hold their records; where absent, they do, unless a job says
-    /// [otherwise](crate::PreparedPipeline::deal_anywhere).
+    /// Whether slots of a batch go to the ranks that hold their records; if absent, they do, unless a job calls
+    /// [`deal_anywhere`](crate::PreparedPipeline::deal_anywhere).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub near: Option<bool>,
 }
 
-/// In which order records are taken when memory does not hold all of them.
+/// Order of records if memory does not hold all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerMode {
-    /// Exactly the order asked for; records not in memory are read from the backend one by one.
+    /// Exactly the configured order; records not in memory are read from the backend one by one.
     Ordered,
-    /// From what is in memory, load by load.
+    /// An order within the records in memory, load by load.
     Opportunistic {
-        /// Loads of an epoch; where absent, as few as fit. More leave memory for a part of the data that is read
-        /// once, and shuffle less.
+        /// Loads per epoch; if absent, as few as fit. More loads leave memory for a part of the data that is read once,
+        /// and shuffle less.
         loads: Option<u64>,
     },
 }
@@ -95,9 +95,9 @@ impl FromStr for PeerMode {
 /// How peers' memory is filled for a fetch or a loader.
 #[derive(Clone, Debug)]
 pub struct Filling {
-    /// What is followed.
+    /// The plan to follow.
     pub plan: Arc<Plan>,
-    /// From where: an epoch and a position of its order.
+    /// The start: an epoch and a position in its order.
     pub start: (u64, u64),
     /// First epoch that is not read; `None` never ends.
     pub end_epoch: Option<u64>,
@@ -108,7 +108,7 @@ pub struct Filling {
 /// A rank's reads through peers' memory.
 #[derive(Clone, Debug)]
 pub struct PeerFigures {
-    /// In which order records were taken.
+    /// The order of records.
     pub mode: PeerMode,
     /// The chosen pipeline.
     pub pipeline: String,
@@ -123,12 +123,12 @@ pub struct Peers {
     ranks: u64,
     near: bool,
     mode: PeerMode,
-    /// The order of the epoch that is taken.
+    /// The order of the current epoch.
     epoch_order: RefCell<Option<EpochOrder>>,
 }
 
 impl Peers {
-    /// The order in which the data is taken, and the examples of a batch, where those are not given.
+    /// The order of the data, and the examples of a batch if not given.
     pub fn order(
         peers: &PeerConfig,
         order: Order,
@@ -191,10 +191,10 @@ impl Peers {
         self.cache.dataset()
     }
 
-    /// How that data is read: every record by its own read, looking ahead by a sixteenth of a load.
-    /// Batches at the end of a load that wait for a pane with records of the next one keep the load in memory,
-    /// and the loader idle, until that pane has been read; reads of memory need no longer look. With half a
-    /// load, 4 ranks on 2 cores take 15 % longer.
+    /// Access and look-ahead for that data: every record by its own read, a sixteenth of a load ahead. Batches at the
+    /// end of a load that wait for a pane with records of the next one keep the load in memory, and the loader idle,
+    /// until that pane has been read; reads from memory need no longer look-ahead. With half a load, 4 ranks on 2 cores
+    /// take 15 % longer.
     fn reading(&self, access: Access) -> (Access, Option<u64>) {
         let access = match access {
             Access::Auto => Access::Direct,
@@ -205,7 +205,7 @@ impl Peers {
         (access, look_ahead)
     }
 
-    /// Which rank holds a record, where slots go to the ranks that do.
+    /// The holder of each record, if slots go to the ranks that hold their records.
     fn holder(&self) -> Option<Holder> {
         let placement = self.near.then(|| self.cache.placement())?;
         Some(Arc::new(move |epoch, id| {
@@ -238,10 +238,10 @@ impl Peers {
         }
     }
 
-    /// The consumer has taken a batch of steps that are runs of the order.
+    /// Notes that the consumer has taken a batch, for steps that are runs of the order.
     pub fn received_step(&self, batch: &RowBatch) {
         if self.plan.loads().is_none() {
-            // Nothing waits for it.
+            // Nothing waits for this batch.
             return;
         }
         let mut order = self.epoch_order.borrow_mut();
@@ -259,12 +259,12 @@ impl Peers {
         }
     }
 
-    /// The consumer has taken all that was drawn before a position of an epoch's order, or it waits in a bucket.
+    /// Notes that all examples drawn before a position in an epoch's order are consumed or wait in a bucket.
     pub fn received(&self, epoch: u64, drawn: u64) {
         self.cache.received(epoch, drawn);
     }
 
-    /// Gives the memory back. All ranks call it.
+    /// Frees the memory. All ranks call it.
     pub fn finish(self, comm: &Comm) -> Result<PeerFigures, DataError> {
         Ok(PeerFigures {
             mode: self.mode,
@@ -282,7 +282,7 @@ fn memory_bytes(peers: &PeerConfig, dataset: &Dataset) -> u64 {
     }
 }
 
-/// The opportunistic order of the fewest loads that the memory of all ranks holds by twos.
+/// The opportunistic order with the fewest loads such that the memory of all ranks holds two.
 fn in_loads(
     peers: &PeerConfig,
     seed: u64,
@@ -292,7 +292,7 @@ fn in_loads(
 ) -> Result<Order, DataError> {
     let unit_bytes = peers.unit_bytes;
     let order = |loads| Order::Opportunistic { loads, unit_bytes };
-    // Of one load, which any batch fits.
+    // With one load, which any batch fits.
     let batching = Batching::Examples(DEFAULT_BATCH);
     let one_load = plan_of(dataset, order(1), batching, seed)?;
     let units = one_load.units().expect("the order has units");

@@ -1,8 +1,8 @@
 //! From a configuration and data to loaders: the plan, the stages and the options that all jobs on batches share.
 //!
-//! A job prepares its pipeline once, takes a loader from the beginning or from a saved state, and for measuring what
-//! it has trained the same pipeline over other data ([`PreparedPipeline::evaluation`]). Over ranks each takes its share
-//! of every batch; all of them call everything here.
+//! A job prepares its pipeline once, takes a loader from the beginning or from a saved state, and evaluates with the
+//! same pipeline over other data ([`PreparedPipeline::evaluation`]). Each rank takes its share of every batch; all
+//! ranks call everything here.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -33,26 +33,26 @@ use crate::record_classes::check_classes;
 use crate::texts::text_field;
 use crate::vocabulary_cache::{of_tokens, pipeline_vocabulary};
 
-/// Examples of a batch where nothing is said.
+/// Default number of examples in a batch.
 const DEFAULT_BATCH: u64 = 64;
 
 /// Settings of a job's pipeline other than the processing of records.
 #[derive(Clone, Debug)]
 pub struct PipelineTerms {
-    /// Order of the epochs; opportunistic loads of peers' memory take its place.
+    /// Order of the epochs; opportunistic loads of peers' memory replace it.
     pub order: Order,
-    /// The records that take part at all, as a [`HeldOut`](crate::HeldOut) says; all where absent.
+    /// The records in use, from a [`HeldOut`](crate::HeldOut); all if absent.
     pub among: Option<Selection>,
     /// The program's choice of records for an epoch; if absent, `sample` of the configuration decides.
     pub sampler: Option<Sampler>,
-    /// How long each record is for buckets, as a program says it; where absent, as `lengths` of the configuration does.
+    /// The program's length of each record, for buckets; if absent, `lengths` of the configuration decides.
     pub lengths: Option<Arc<[u32]>>,
-    /// Examples in a batch, over all ranks; where `None`, 64, or as many as fit three times into a load of peers'
+    /// Examples in a batch, over all ranks; by default 64, or fewer such that three batches fit in a load of peers'
     /// memory.
     pub batch: Option<u64>,
     /// Whether the label of an example is the index of its class, as nets need.
     pub by_class: bool,
-    /// A vocabulary that a program gives; where absent, that of the configuration.
+    /// The program's vocabulary; if absent, that of the configuration.
     pub vocabulary: Option<Arc<Vocabulary>>,
     /// The seed.
     pub seed: u64,
@@ -64,11 +64,11 @@ pub struct PipelineTerms {
     pub threads: usize,
     /// How records are read.
     pub access: Access,
-    /// Where present, the data is read through the memory of all ranks.
+    /// If present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
 }
 
-/// A pipeline over data, from which loaders are taken. Clones share the plan and the data.
+/// A pipeline over data; it creates loaders. Clones share the plan and the data.
 #[derive(Clone)]
 pub struct PreparedPipeline {
     config: PipelineConfig,
@@ -83,7 +83,7 @@ pub struct PreparedPipeline {
 impl PreparedPipeline {
     /// The pipeline that `config` describes over the data; counts words and lengths first if it needs them.
     ///
-    /// Errors: settings that do not go together or with the data; a vocabulary, order or policy that cannot be; an
+    /// Errors: settings that contradict one another or the data; an invalid vocabulary, order or policy; an
     /// interruption.
     pub fn new(
         config: &PipelineConfig,
@@ -160,7 +160,7 @@ impl PreparedPipeline {
         {
             fetch_rows(&opened.dataset, &[damaged])?;
         }
-        // Records of other classes are skipped one by one.
+        // With `keep_classes`, records of other classes are skipped one by one.
         if config.bad_examples == BadExamples::Fail && config.keep_classes.is_empty() {
             check_classes(&opened.dataset, context)?;
         }
@@ -193,7 +193,7 @@ impl PreparedPipeline {
                 vocabulary.fingerprint(),
             );
         }
-        // Lengths that each machine has counted show in it too.
+        // It also covers lengths that each machine counted.
         let own = own.with_digest("a plan with the fingerprint", plan.fingerprint());
         context.comm.agree(&own)?;
         if let Some(limit) = memory_limit().filter(|&limit| terms.memory_bytes > limit) {
@@ -235,7 +235,7 @@ impl PreparedPipeline {
     /// batches of one shape or padded to their longest; with the same vocabulary, without repeats or random
     /// augmentation ([`pelton_image::Pipeline::evaluation`]), and read in place.
     ///
-    /// Each of its epochs is one evaluation; it has no end, so that one loader serves them all.
+    /// Each epoch is one evaluation; epochs never end, so that one loader serves all evaluations.
     pub fn evaluation(
         &self,
         opened: &OpenedData,
@@ -244,7 +244,7 @@ impl PreparedPipeline {
         self.measuring(opened, None, context)
     }
 
-    /// The same over the records of this pipeline's own data that were held out of it.
+    /// The same over the held-out records of this pipeline's data.
     pub fn validation(
         &self,
         held_out: &Selection,
@@ -281,7 +281,7 @@ impl PreparedPipeline {
         PreparedPipeline::with_vocabulary(&config, &terms, opened, vocabulary, context)
     }
 
-    /// With another budget for each loader, where a job divides its own among several.
+    /// With another budget for each loader, for jobs that divide theirs among several.
     #[must_use]
     pub fn with_memory(mut self, bytes: u64) -> PreparedPipeline {
         self.terms.memory_bytes = bytes;
@@ -289,9 +289,8 @@ impl PreparedPipeline {
         self
     }
 
-    /// Gives ranks a share of each batch that does not depend on which of them hold its records in their memory, unless
-    /// the configuration asks for those that they hold; says whether it does. What a rank holds may be records of a
-    /// few classes.
+    /// Makes the ranks' shares of a batch independent of which rank holds the records in memory, unless the
+    /// configuration sets `near`; returns whether shares follow the holders. A rank may hold records of few classes.
     pub fn deal_anywhere(&mut self) -> bool {
         let near = self.terms.cache.as_mut().map(|cache| &mut cache.near);
         near.is_some_and(|near| *near.get_or_insert(false))
@@ -304,7 +303,7 @@ impl PreparedPipeline {
         self
     }
 
-    /// With the share that rank `rank` of `world_size` takes of every batch, for ranks that do not know one another.
+    /// With the share of rank `rank` of `world_size` in every batch, for ranks without communication.
     #[must_use]
     pub fn with_share(mut self, rank: u32, world_size: u32) -> PreparedPipeline {
         self.options.rank = rank;
@@ -312,7 +311,7 @@ impl PreparedPipeline {
         self
     }
 
-    /// With the steps that one worker of several makes of this rank's, as [`LoaderOptions::part`] says, up to an epoch.
+    /// With one worker's part of this rank's steps ([`LoaderOptions::part`]), up to an epoch.
     #[must_use]
     pub fn with_part(mut self, part: (u32, u32), end_epoch: u64) -> PreparedPipeline {
         self.options.part = part;
@@ -345,12 +344,12 @@ impl PreparedPipeline {
         }
     }
 
-    /// What happens to records.
+    /// The stages that process records.
     pub fn stages(&self) -> &Stages {
         &self.stages
     }
 
-    /// Names of the fields of batches that are decoded pictures, next to those that are called image… or mask….
+    /// Names of batch fields with decoded pictures, in addition to those named image… or mask….
     pub fn pictures(&self) -> Vec<String> {
         let DecodeSetting::Fields(fields) = &self.config.decode else {
             return Vec::new();
@@ -371,14 +370,14 @@ impl PreparedPipeline {
         self.vocabulary.as_ref()
     }
 
-    /// Samples by number, as loaders make them, read without peers' memory.
+    /// Samples by index, as loaders make them, read without peers' memory.
     pub fn samples(&self) -> Result<Samples, DataError> {
         let dataset = Arc::clone(&self.opened.dataset);
         let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
         Ok(Samples::new(dataset, plan, stages, &self.options)?)
     }
 
-    /// The first batch of this rank, read without peers' memory; none where there are no records.
+    /// The first batch of this rank, read without peers' memory; `None` if there are no records.
     pub fn first_batch(&self) -> Result<Option<Batch>, DataError> {
         let dataset = Arc::clone(&self.opened.dataset);
         let (plan, stages) = (Arc::clone(&self.plan), self.stages.clone());
@@ -388,7 +387,7 @@ impl PreparedPipeline {
 
     /// A loader from the beginning, or from a state that one of this pipeline saved. All ranks call it.
     ///
-    /// Errors: a state of other data or another pipeline; a budget that does not hold what is needed.
+    /// Errors: a state of other data or another pipeline; a budget that is too small.
     pub fn loader(
         &self,
         from: Option<&LoaderState>,
@@ -401,7 +400,7 @@ impl PreparedPipeline {
         self.loader_with(options, comm)
     }
 
-    /// Refuses a state of other data or of another pipeline; reads the data where files have other times.
+    /// Refuses a state of other data or of another pipeline; reads the data if files have other times.
     pub fn check_state(
         &self,
         state: &LoaderState,
@@ -432,7 +431,7 @@ impl PreparedPipeline {
         let (_, first, so_far) = state.seen();
         let seen = &mut options.seen;
         first.map_or(Ok(()), |first| seen.check(first, dataset))?;
-        // Of all ranks: the first has it, and the others add to it.
+        // The sum is over all ranks: rank 0 keeps it, and the others add to it.
         seen.so_far = so_far.map(|so_far| match options.rank {
             0 => so_far,
             _ => ContentSum::default(),
@@ -442,7 +441,7 @@ impl PreparedPipeline {
 
     /// A loader from the beginning of an epoch. All ranks call it.
     ///
-    /// Errors: a budget that does not hold what is needed.
+    /// Errors: a budget that is too small.
     pub fn loader_at(&self, epoch: u64, comm: &Comm) -> Result<PipelineLoader, DataError> {
         let start = Place { epoch, step: 0 };
         let options = LoaderOptions {
@@ -492,8 +491,8 @@ pub struct PipelineLoader {
 }
 
 impl PipelineLoader {
-    /// Refuses more bad records over all ranks than the policy allows, and an end where all were bad; `went_on`
-    /// is whether it started from a state, when all remaining records may have been bad. All ranks call it.
+    /// Refuses more bad records over all ranks than the policy allows, and data with only bad records; `went_on` says
+    /// that the loader started from a state, when all remaining records may be bad. All ranks call it.
     pub fn check_bad(&self, comm: &Comm, went_on: bool) -> Result<(), DataError> {
         let loader = &self.loader;
         let (meters, bad) = (loader.meters(), loader.bad_ids());
@@ -511,9 +510,10 @@ impl PipelineLoader {
         })
     }
 
-    /// Compares what the records of the epoch that ended said, on all ranks, with the first epoch. All ranks call it.
+    /// Compares the content sum of the epoch that just ended, over all ranks, with that of the first epoch. All ranks
+    /// call it.
     ///
-    /// Errors: the same records said something else.
+    /// Errors: different contents of the same records.
     pub fn check_epoch(&mut self, comm: &Comm) -> Result<(), DataError> {
         let whole = self.loader.take_whole();
         match summed(whole, comm)? {
@@ -525,7 +525,7 @@ impl PipelineLoader {
         }
     }
 
-    /// The state, with what records said on all ranks. All ranks call it.
+    /// The state, with the content sums of all ranks. All ranks call it.
     pub fn state_of_all(&self, comm: &Comm) -> Result<LoaderState, DataError> {
         let state = self.loader.state();
         let (files, first, _) = state.seen();
@@ -623,7 +623,7 @@ fn stages_of(
         Layout::Hwc
     });
     let wrong = |error: pelton_image::ImageError| DataError::Config(error.to_string());
-    // The axes of such pictures change places where they are planar.
+    // Planar pictures of this kind need their axes swapped.
     if let Contents::Pixels { channels: 1, .. } = opened.dataset.contents() {
         let augment = augment.with_channels(1).map_err(wrong)?;
         return Ok(stages.then(AugmentImages::by(augment)));
@@ -642,7 +642,7 @@ fn read_threads(dataset: &Dataset) -> usize {
     }
 }
 
-/// The only field of the first record that looks like a picture, if nothing else decides.
+/// The one field of the first record that looks like a picture, if nothing else decides.
 fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     if dataset.contents() != Contents::Fields || decode.spec(dataset.fields()).is_ok() {
         return None;
@@ -659,8 +659,8 @@ fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     pictures.next().is_none().then(|| first.name.to_owned())
 }
 
-/// The epoch, and the position of its order, from which on a loader that begins with these options draws examples that
-/// were not drawn before; some that were may still wait in a bucket.
+/// The epoch, and the position in its order, from which a loader with these options draws new examples; earlier ones
+/// may still wait in a bucket.
 fn drawn_before(plan: &Plan, options: &LoaderOptions) -> (u64, u64) {
     if options.start.step == 0 {
         return (options.start.epoch, 0);

@@ -1,4 +1,4 @@
-//! The plan of a pipeline: which records it keeps, from which files in which shares, and in which batches.
+//! The plan of a pipeline: the records it keeps, the shares of files, and the batches.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::plan::units_of;
 use crate::record_classes;
 use crate::sampler::sampler_of;
 
-/// The plan of a pipeline over the records `among` all; `spec` gives order, batch and seed. Lengths are those
-/// given, or in tokens where there is a tokenizer.
+/// The plan of a pipeline over the records in `among`; `spec` gives order, batch and seed. Lengths are those given, or
+/// in tokens if there is a tokenizer.
 pub(crate) fn pipeline_plan(
     config: &PipelineConfig,
     spec: PlanSpec,
@@ -61,7 +61,7 @@ pub(crate) fn pipeline_plan(
             fields.0.first().map_or("NAME", |field| &*field.name)
         )));
     }
-    // The length of other data is the record's bytes.
+    // For other data the length is the record's size in bytes.
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[sides * id as usize],
         None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
@@ -110,7 +110,7 @@ pub(crate) fn pipeline_plan(
         (Some(setting), None) => Some(sampler_of(setting, config.bad_examples, opened, context)?),
         (None, sampler) => sampler,
     };
-    // Records that are held out are in no list of those to train on; a filter that contradicts a list is refused.
+    // Removes held-out records from a list; a list that contradicts a filter is refused later.
     let sampler = match (sampler, among) {
         (Some(Sampler::Ids(ids)), Some(among)) => {
             let takes_part = |&id: &u64| id >= among.records() || among.contains(id);
@@ -141,7 +141,7 @@ pub(crate) fn pipeline_plan(
     Ok(Plan::new(&spec, over)?)
 }
 
-/// The lengths that a setting or the program says.
+/// The lengths from the setting or the program.
 fn given_lengths(
     config: &PipelineConfig,
     given: Option<&Arc<[u32]>>,

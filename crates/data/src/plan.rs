@@ -5,8 +5,7 @@ use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec, Units};
 
 use crate::error::DataError;
 
-/// The plan of an order over a data set; an order that reads in units gets those that its records
-/// make.
+/// The plan of an order over a data set; an order of units gets those of the data's records.
 pub fn plan_of(
     dataset: &Dataset,
     order: Order,
@@ -20,7 +19,7 @@ pub fn plan_of(
     Ok(Plan::new(&PlanSpec::new(order, batching, seed), over)?)
 }
 
-/// The units of an order of units.
+/// The units of an order of units; `None` for other orders.
 pub fn units_of(dataset: &Dataset, order: Order) -> Option<Units> {
     let unit_bytes = order.unit_bytes()?;
     Some(match dataset.record_bytes() {

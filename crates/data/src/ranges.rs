@@ -1,14 +1,14 @@
 //! Range checks for numbers of a configuration, with their error messages.
 //!
-//! A setting can come from a flag, a `run.toml` or a program, so that it is checked where a job begins and not where it
-//! is parsed. NaN is in no range.
+//! A setting can come from a flag, a `run.toml` or a program, so it is checked when a job begins, not when it is
+//! parsed. NaN is in no range.
 
 use std::fmt::{Display, LowerExp};
 use std::ops::RangeInclusive;
 
 use crate::error::DataError;
 
-/// The longest time that a setting may ask for: thirty years.
+/// The longest time in a setting: thirty years.
 const MOST_SECONDS: f64 = 1e9;
 
 /// Refuses a number outside `range`.
@@ -29,7 +29,7 @@ pub fn check_range<T: PartialOrd + Display + LowerExp>(
     }
 }
 
-/// Refuses what is not above 0, or more than computing in `f32` can use.
+/// Refuses a number that is not above 0 or exceeds `f32`.
 pub fn check_positive(setting: &str, value: f64) -> Result<(), DataError> {
     if value > 0.0 && value <= f64::from(f32::MAX) {
         Ok(())
@@ -41,7 +41,7 @@ pub fn check_positive(setting: &str, value: f64) -> Result<(), DataError> {
     }
 }
 
-/// Refuses what is not a part of a whole: above 0 and at most 1.
+/// Refuses a number that is not a share: above 0 and at most 1.
 pub fn check_share(setting: &str, value: f64) -> Result<(), DataError> {
     if value > 0.0 && value <= 1.0 {
         Ok(())
@@ -53,7 +53,7 @@ pub fn check_share(setting: &str, value: f64) -> Result<(), DataError> {
     }
 }
 
-/// Refuses what is not a number of seconds; 0 is one.
+/// Refuses an invalid number of seconds; 0 is valid.
 pub fn check_seconds(setting: &str, value: f64) -> Result<(), DataError> {
     if (0.0..=MOST_SECONDS).contains(&value) {
         Ok(())
@@ -65,7 +65,7 @@ pub fn check_seconds(setting: &str, value: f64) -> Result<(), DataError> {
     }
 }
 
-/// A number in few digits: 1e308 has 309.
+/// A number in few digits: 1e308 would have 309.
 fn short<T: Display + LowerExp>(value: &T) -> String {
     let text = value.to_string();
     if text.len() > 24 {

@@ -1,8 +1,8 @@
-//! The class of every record, and which records are of the classes that a pipeline keeps.
+//! The class of every record, and the records of the classes that a pipeline keeps.
 //!
-//! Most data list classes outside the records: the names of folders, tables, files of labels, the index of a tar
-//! file. They cost no reading. Where records say their class themselves (CIFAR, rows of features), one pass over the
-//! data finds it out; over ranks the first makes it for all.
+//! Most data list classes outside the records: the names of folders, tables, files of labels, the index of a tar file.
+//! These need no reading. If only the records have their class (CIFAR, rows of features), rank 0 finds all classes in
+//! one pass over the data.
 
 use std::sync::Arc;
 
@@ -15,11 +15,11 @@ use pelton_run::RunContext;
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// In place of an unknown class.
+/// Marks an unknown class.
 const UNKNOWN: u32 = u32::MAX;
 
-/// The records of the named classes. A record of unknown class is kept if the policy continues with bad
-/// examples, so it is counted as one.
+/// The records of the named classes. A record of unknown class is kept if the policy continues with bad examples, so
+/// that it is counted as one.
 pub(crate) fn records_of(
     dataset: &Arc<Dataset>,
     names: &[ClassName],
@@ -43,8 +43,8 @@ pub(crate) fn records_of(
     Ok(selection)
 }
 
-/// The class of every record, for data of several classes, as `setting` needs it. An unknown class counts as the first if
-/// the policy continues with bad examples.
+/// The class of every record, for data of several classes; `setting` needs them. An unknown class counts as the first
+/// if the policy continues with bad examples.
 pub fn several_classes(
     dataset: &Arc<Dataset>,
     setting: &str,
@@ -62,8 +62,8 @@ pub fn several_classes(
     Ok(classes)
 }
 
-/// Refuses data with a record of a class outside [`Dataset::labels`], to report it before the work starts. Cost:
-/// nothing where all are known, otherwise up to a pass before the error.
+/// Refuses data with a record of a class outside [`Dataset::labels`], to report it before the work starts. Costs
+/// nothing if all are known, otherwise up to a pass before the error.
 pub fn check_classes(
     dataset: &Arc<Dataset>,
     context: &mut RunContext<'_>,
@@ -96,7 +96,7 @@ fn classes(
     }
 }
 
-/// From what is listed.
+/// From listed classes.
 fn listed(dataset: &Dataset, bad_examples: BadExamples) -> Result<Vec<u32>, DataError> {
     let class = |id| match dataset.listed_class(id) {
         Ok(class) => Ok(class.unwrap_or(UNKNOWN)),

@@ -10,7 +10,7 @@ use pelton_storage::{Storage, make_cache_folder};
 
 use crate::error::DataError;
 
-/// Bytes by which a format is found.
+/// Bytes for detecting a format.
 const HEAD_BYTES: u64 = 64 << 10;
 
 /// Opens files of servers.
@@ -20,7 +20,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    /// For `names`, where one is an address; up to `cache_bytes` are kept in a folder of `cache_dir`.
+    /// For `names`, if any is an address; caches up to `cache_bytes` in a folder of `cache_dir`.
     pub(crate) fn for_names(
         names: &[String],
         cache_dir: &Path,
@@ -32,7 +32,7 @@ impl Remote {
         }
         let stores = Stores::new(RemoteOptions::default(), Arc::clone(interrupt));
         let cache = cache_bytes.map(|bytes| {
-            // A failure shows when the folder in it is made.
+            // Creating the folder in it reports a failure.
             let _ = make_cache_folder(cache_dir);
             DiskCache::new(cache_dir.join("remote"), bytes)
         });
@@ -44,7 +44,7 @@ impl Remote {
 
     /// The files of an address: itself, or the matches of its pattern.
     pub(crate) fn names(&self, address: &str) -> Result<Vec<PathBuf>, DataError> {
-        // There `?` starts the query, which is not part of the name.
+        // In a web address `?` starts the query, which is not part of the name.
         let is_web = address
             .get(..4)
             .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
@@ -62,7 +62,7 @@ impl Remote {
         self.stores.is_there(address)
     }
 
-    /// A file by a name without secrets, which this opens.
+    /// The name of a file without secrets; the opener knows them.
     pub(crate) fn named(&self, file: PathBuf) -> PathBuf {
         match file.to_str().filter(|_| is_remote(&file)) {
             Some(address) => self.stores.name(address).into(),
@@ -70,7 +70,7 @@ impl Remote {
         }
     }
 
-    /// What opens a file.
+    /// The opener of files.
     pub(crate) fn opener(&self) -> OpenRemote {
         let (stores, cache) = (Arc::clone(&self.stores), self.cache.clone());
         OpenRemote::new(move |name| {

@@ -11,7 +11,7 @@ use crate::error::DataError;
 use crate::open::OpenedData;
 use crate::record_classes::several_classes;
 
-/// The data of a setting: the classes of the records, or the numbers in a file.
+/// The data of a setting: the classes of the records, or the values in a file.
 pub(crate) fn sampler_of(
     setting: &SampleSetting,
     bad_examples: BadExamples,
@@ -29,7 +29,7 @@ pub(crate) fn sampler_of(
     })
 }
 
-/// The numbers of records that a file lists.
+/// The record ids listed in a file.
 fn whole_numbers(file: &Path) -> Result<Vec<u64>, DataError> {
     let whole = |number: f64| {
         if number.fract() == 0.0 && (0.0..=2_f64.powi(53)).contains(&number) {

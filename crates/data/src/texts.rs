@@ -10,11 +10,11 @@ use pelton_run::{Interrupt, Observer};
 use crate::error::DataError;
 use crate::pass::Pass;
 
-/// The field that holds the text unless there is another one only.
+/// The field with the text, if there are several candidates.
 const TEXT: &str = "text";
 
-/// The texts of all records in the order of the files; of a tar sample its member `txt`, of a record of several fields
-/// the one called `text`, or else the only one of text.
+/// The texts of all records in the order of the files; of a tar sample its member `txt`, of a record with several
+/// fields the one named `text`, or else the only text field.
 pub struct Texts {
     pass: Pass,
     is_tar: bool,
@@ -23,7 +23,7 @@ pub struct Texts {
 }
 
 impl Texts {
-    /// Errors: records that hold no text; memory that does not hold the longest.
+    /// Errors: records without text; memory that does not hold the longest.
     pub fn new(
         dataset: &Arc<Dataset>,
         what: &'static str,
@@ -38,7 +38,7 @@ impl Texts {
         })
     }
 
-    /// Gives the texts of the next step to `with`, each with the id of its record; false after the last.
+    /// Calls `with` on the texts of the next step, each with the id of its record; false after the last.
     pub fn next_step(
         &mut self,
         observer: Observer<'_>,
@@ -66,7 +66,7 @@ impl Texts {
     }
 }
 
-/// The field of text of records that have several fields: the one called so, or else the only one of text or bytes.
+/// The text field of records with several fields: the one named `text`, or else the only one of text or bytes.
 pub(crate) fn text_field(dataset: &Dataset) -> Option<String> {
     if dataset.contents() != Contents::Fields {
         return None;

@@ -1,11 +1,10 @@
-//! The vocabulary of a pipeline that decodes text: that of a file, or all words of the data.
+//! The vocabulary of a pipeline that decodes text: from a file, or all words of the data.
 //!
-//! A vocabulary is counted once without limits and kept in the cache folder under a name that only the same data
-//! finds ([`Dataset::cache_path`]); what `min_count` and `max_size` leave follows from it without another pass.
-//! One thread puts the texts of a step side by side while all count: a million sentences of the Penn Treebank
-//! (121 MB) take 0.7 s on two busy cores, and reading the count again takes milliseconds.
-//! Counting records directly in their batch was rejected: batches are lent one at a time, so only one thread
-//! would count.
+//! A vocabulary is counted once without limits and cached under a name derived from the data ([`Dataset::cache_path`]);
+//! applying `min_count` and `max_size` needs no further pass. One thread concatenates the texts of a step while all
+//! count: a million sentences of the Penn Treebank (121 MB) take 0.7 s on two busy cores, and reading the count again
+//! takes milliseconds. Rejected: counting records directly in their batch, since batches are lent one at a time and
+//! only one thread would count.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,15 +26,15 @@ use crate::texts::Texts;
 
 /// Suffix of the names of saved vocabularies.
 const SUFFIX: &str = ".pelton-vocabulary";
-/// Steps whose texts wait to be counted.
+/// Steps of text queued for counting.
 const STEPS_AHEAD: usize = 4;
 /// How often a pass waiting for the counters checks whether to end.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// The vocabulary of a pipeline: that of a file, or of the data. With several ranks the first counts and saves
-/// it before the others look for it.
+/// The vocabulary of a pipeline, from a file or the data. With several ranks, rank 0 counts and saves it before the
+/// others look for it.
 ///
-/// Errors: a file that is not a vocabulary, or one of other tokens; data without text; an interruption.
+/// Errors: a file that is not a vocabulary, or has other tokens; data without text; an interruption.
 pub(crate) fn pipeline_vocabulary(
     opened: &OpenedData,
     tokenizer: Tokenizer,
@@ -53,13 +52,13 @@ pub(crate) fn pipeline_vocabulary(
     })
 }
 
-/// The vocabulary of a file, whose tokens must be those of `tokenizer`.
+/// The vocabulary of a file, which must be for `tokenizer`.
 fn saved(path: &Path, tokenizer: Tokenizer) -> Result<Vocabulary, DataError> {
     let vocabulary = Vocabulary::load(path)?;
     of_tokens(vocabulary, tokenizer, &path.display().to_string())
 }
 
-/// A vocabulary, called `name` in messages, whose tokens must be those of `tokenizer`.
+/// Checks that a vocabulary, called `name` in messages, is for `tokenizer`.
 pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
     vocabulary: V,
     tokenizer: Tokenizer,
@@ -82,7 +81,7 @@ pub(crate) fn of_tokens<V: std::borrow::Borrow<Vocabulary>>(
 
 /// All words of the data, read from a file or counted and saved now.
 ///
-/// Errors: data that holds no text; an interruption.
+/// Errors: data without text; an interruption.
 pub fn cached_vocabulary(
     opened: &OpenedData,
     interrupt: &Interrupt,
@@ -101,7 +100,7 @@ pub fn cached_vocabulary(
     let vocabulary = counted(dataset, interrupt, observer)?;
     // Counts from a file that changed meanwhile are not saved.
     dataset.check_unchanged()?;
-    // A failure shows when the file is written.
+    // Writing the file reports a failure.
     let _ = make_cache_folder(&opened.cache_dir);
     match vocabulary.save(&path) {
         Ok(()) => {
@@ -146,7 +145,7 @@ fn counted(
             joined.extend_from_slice(text);
             joined.push(b'\n');
         })?;
-        // Nobody receives any more where counting failed, which says why below.
+        // The receiver is gone if counting failed; the error is returned below.
         if !more || sender.send(joined).is_err() {
             break;
         }

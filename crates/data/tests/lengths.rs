@@ -1,4 +1,4 @@
-//! Batches of about one length, where a field, a file or the program says how long records are.
+//! Batches of about one length, with record lengths from a field, a file or the program.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn tokens(id: u64) -> u64 {
     1 + id * 7 % 23
 }
 
-/// Records with a list of tokens, a text of another length, and a number that says the first.
+/// Records with a list of tokens, a text of another length, and the list's length as a number.
 fn records(folder: &Path) -> DataConfig {
     let line = |id: u64| {
         let list: Vec<u64> = (0..tokens(id)).collect();
@@ -84,7 +84,8 @@ fn npy(folder: &Path, name: &str, numbers: &[f64]) -> String {
     path.display().to_string()
 }
 
-/// All records come, each batch of one bucket; `fixed` is whether tokens are padded to its end.
+/// Checks that all records come, each batch from one bucket; `fixed` says that tokens are padded to the bucket's
+/// length.
 fn check(pipeline: &PreparedPipeline, fixed: bool) {
     let mut ids = Vec::new();
     for batch in pipeline.loader(None, &Comm::alone()).unwrap() {
@@ -105,7 +106,7 @@ fn check(pipeline: &PreparedPipeline, fixed: bool) {
                 .zip(&batch.ids)
                 .all(|(n, &id)| u64::from(*n) == tokens(id))
         );
-        // Of another length than the bucket's, and so padded to the longest of the batch.
+        // The text has another length than the bucket, so it is padded to the longest of the batch.
         let text = batch.get("text").unwrap().shape();
         let longest = batch.ids.iter().map(|&id| 40 - tokens(id)).max().unwrap();
         assert_eq!(text.dims, [batch.len(), longest as usize]);
@@ -137,7 +138,7 @@ fn a_field_a_file_or_the_program_says_how_long_records_are() {
             check(other, false);
             assert_eq!(other.plan().fingerprint(), of_field.plan().fingerprint());
         }
-        // Counted once: the second time they are those that were kept.
+        // Counted once: the second time they come from the cache.
         check(&prepared(Some("field:tokens"), None), true);
         let kept = fs::read_dir(&opened.cache_dir).unwrap();
         let kept = kept.filter(|file| {
@@ -145,10 +146,10 @@ fn a_field_a_file_or_the_program_says_how_long_records_are() {
             name.to_string_lossy().contains(".pelton-lengths-")
         });
         assert_eq!(kept.count(), 2, "of two fields");
-        // What is measured has no buckets, and needs no lengths.
+        // Evaluation has no buckets, and needs no lengths.
         let measured = others[2].evaluation(opened, context).unwrap();
         assert!(measured.plan().bucket_layout().is_none());
-        // A filter goes by the same lengths.
+        // A filter uses the same lengths.
         let kept = PipelineConfig {
             keep_lengths: Some("5..9".parse().unwrap()),
             ..config(Some("field:n"))

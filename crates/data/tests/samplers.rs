@@ -1,5 +1,5 @@
-//! Which records an epoch uses: all classes alike, by weight, or a list, spelt or given by a program, through loaders
-//! that stop and go on.
+//! The records that an epoch uses: classes balanced, by weight, or a list, from a setting or a program, through loaders
+//! that stop and resume.
 
 use std::collections::HashMap;
 use std::fs;
@@ -12,7 +12,7 @@ use pelton_fetch::Access;
 use pelton_plan::{Order, Sampler};
 use pelton_run::{Event, Interrupt, RunContext};
 
-/// Rows whose first feature is their number, and whose class is 2 for every tenth one and else 0 or 1.
+/// Rows with their index as first feature, and class 2 for every tenth one and else 0 or 1.
 fn rows(folder: &Path) -> DataConfig {
     let class = |id: usize| if id.is_multiple_of(10) { 2 } else { id % 2 };
     let text: String = (0..200)
@@ -74,7 +74,7 @@ fn sample(text: &str) -> PipelineConfig {
     }
 }
 
-/// The ids of both epochs, also where the loader ends and goes on after each batch; rows are what their ids say.
+/// The ids of both epochs, also if the loader stops and resumes after each batch; checks that rows match their ids.
 fn ids(pipeline: &PreparedPipeline) -> Vec<u64> {
     let comm = Comm::alone();
     let mut loader = pipeline.loader(None, &comm).unwrap();
@@ -119,7 +119,7 @@ fn all_classes_come_alike() {
                 times.iter().all(|(id, &n)| id % 10 > 0 || n == 11),
                 "in turn: {times:?}"
             );
-            // What is measured is each record once.
+            // Evaluation uses each record once.
             let held = HeldOut::share(200, 0.1, 3).unwrap();
             let measured = pipeline.validation(&held.validation, context).unwrap();
             let loader = measured.loader(None, &Comm::alone()).unwrap();

@@ -1,4 +1,4 @@
-//! The Penn Treebank as language models use it: figures that everybody reports, from its files through the pipeline.
+//! The Penn Treebank as language models use it: the usual published figures, from its files through the pipeline.
 
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,7 @@ use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, RunContext};
 use pelton_text::Special;
 
-/// Ends of sentences, unknown tokens and all tokens of one epoch, and the number that is said to be unknown.
+/// Ends of sentences, unknown tokens and all tokens of one epoch, and the reported number of unknown ones.
 fn tokens(pipeline: &PreparedPipeline) -> [u64; 4] {
     let mut loader = pipeline.loader(None, &Comm::alone()).unwrap();
     let (mut ends, mut unknown, mut all) = (0, 0, 0);
@@ -98,15 +98,15 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
         let of = [&pipeline, &valid, &test].map(tokens);
         (size, of)
     };
-    // 10 000 with <unk> and <eos>; <pad> and <bos> come on top and stand for nothing here. `<unk>` is in the text
-    // itself, and no word of the other parts is new.
+    // 10 000 with <unk> and <eos>, plus <pad> and <bos>, unused here. The text contains `<unk>` itself, and the other
+    // parts have no new words.
     let (size, [train, valid, test]) = figures("words");
     assert_eq!(size, 10_002);
     assert_eq!(train, [42_068, 45_020, 929_589, 45_020]);
     assert_eq!((valid[0], valid[2]), (3_370, 73_760));
     assert_eq!((test[0], test[2]), (3_761, 82_430));
     assert_eq!((valid[1], test[1]), (valid[3], test[3]));
-    // Bytes of the files, of which each end of a line is an end of a sentence.
+    // Bytes of the files; each end of a line is an end of a sentence.
     let (size, [train, valid, test]) = figures("bytes");
     assert_eq!(size, 260);
     let all = [train[2], valid[2], test[2]];

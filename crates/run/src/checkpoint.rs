@@ -1,9 +1,8 @@
 //! Checkpoints: safetensors files, written to a temporary name and renamed.
 //!
-//! Tensors hold a state; the metadata holds the caller's text. A [manifest](crate::Manifest) has the digest of the file.
-//! Memory: nothing beyond the state itself. The file is
-//! written here and not by the `safetensors` crate, whose own temporary file has another mode and is
-//! not synced; its reader checks what is read.
+//! Tensors hold a state, the metadata the caller's text. A [manifest](crate::Manifest) has the digest of the file.
+//! Memory: nothing beyond the state itself. This module writes the file: the writer of the `safetensors` crate uses a
+//! temporary file with another mode and does not sync it. Its reader checks files when they are read.
 
 use std::borrow::Cow;
 use std::io::{self, BufWriter, Write};
@@ -50,7 +49,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// Writes a checkpoint in place of the one before; returns its entry in a manifest.
+/// Replaces the checkpoint; returns its entry in a manifest.
 pub fn write_checkpoint(
     path: &Path,
     text: &str,
@@ -99,7 +98,7 @@ fn header(text: &str, tensors: &[Tensor<'_>]) -> String {
         at = end;
     }
     let mut header = Value::Object(entries).to_string();
-    // Readers that map the file want the numbers aligned.
+    // Readers that map the file need aligned numbers.
     header += &" ".repeat(header.len().next_multiple_of(8) - header.len());
     header
 }
@@ -120,7 +119,7 @@ pub struct Checkpoint<'a> {
 }
 
 impl<'a> Checkpoint<'a> {
-    /// The contents of `bytes`, the file of `path`.
+    /// Parses `bytes`, the contents of the file at `path`.
     pub fn parse(bytes: &'a [u8], path: &'a Path) -> Result<Checkpoint<'a>, RunError> {
         let damaged = |what: &str| damaged(path, what);
         let (_, header) = SafeTensors::read_metadata(bytes).map_err(|_| damaged("header"))?;
@@ -138,12 +137,12 @@ impl<'a> Checkpoint<'a> {
         &self.text
     }
 
-    /// Says that a part of it is damaged.
+    /// The error for a damaged part.
     pub fn damaged(&self, what: &str) -> RunError {
         damaged(self.path, what)
     }
 
-    /// Says what does not fit.
+    /// The error for a mismatch.
     pub fn wrong(&self, problem: &str) -> RunError {
         RunError::Checkpoint {
             path: self.path.to_path_buf(),
@@ -181,7 +180,7 @@ impl<'a> Checkpoint<'a> {
         Ok(vectors)
     }
 
-    /// The vector of that name.
+    /// The vector with that name.
     pub fn required<T: AnyBitPattern + NoUninit>(
         &self,
         name: &str,
@@ -190,7 +189,7 @@ impl<'a> Checkpoint<'a> {
         self.values(name, dtype)?.ok_or_else(|| self.damaged(name))
     }
 
-    /// The same, where there is one.
+    /// The same; `None` if absent.
     pub fn values<T: AnyBitPattern + NoUninit>(
         &self,
         name: &str,

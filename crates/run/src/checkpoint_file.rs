@@ -1,8 +1,7 @@
-//! A file of arrays that stays on disk: its header is in memory, and rows are read where they are needed.
+//! A file of arrays that stays on disk: its header is in memory, and rows are read on demand.
 //!
-//! Each part that has a digest in the [manifest](crate::Manifest) is verified when it is first read; a read of rows that
-//! covers the part takes no second one. The file is not mapped, so one that shrinks later is an
-//! error and not a signal.
+//! The first read of each part with a digest in the [manifest](crate::Manifest) verifies it; if the rows cover the
+//! part, this takes no second read. The file is not mapped, so if it shrinks later that is an error and not a signal.
 
 use std::fs::File;
 use std::io;
@@ -26,12 +25,12 @@ const MOST_HEADER: u64 = 100_000_000;
 pub struct CheckpointFile {
     path: PathBuf,
     file: File,
-    /// Where the arrays begin.
+    /// Offset of the arrays.
     start: u64,
     arrays: Metadata,
     text: String,
     entry: Entry,
-    /// The parts that were verified.
+    /// Whether each part was verified.
     verified: Vec<AtomicBool>,
 }
 
@@ -68,7 +67,7 @@ impl CheckpointFile {
         Ok(of)
     }
 
-    /// Reads bytes, and verifies parts that were not read before.
+    /// Reads bytes, and verifies parts on their first read.
     fn read_at(&self, into: &mut [u8], at: u64) -> Result<(), RunError> {
         let read = |into: &mut [u8], at| {
             let read = self.file.read_exact_at(into, at);
@@ -116,17 +115,17 @@ impl CheckpointFile {
         &self.text
     }
 
-    /// The shape of an array, where there is one.
+    /// The shape of an array; `None` if absent.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.arrays.info(name).map(|info| &info.shape[..])
     }
 
-    /// Says that a part of it is damaged.
+    /// The error for a damaged part.
     pub fn damaged(&self, what: &str) -> RunError {
         damaged(&self.path, what)
     }
 
-    /// Says what does not fit.
+    /// The error for a mismatch.
     pub fn wrong(&self, problem: &str) -> RunError {
         RunError::Checkpoint {
             path: self.path.clone(),
@@ -134,9 +133,9 @@ impl CheckpointFile {
         }
     }
 
-    /// Numbers `range` of an array, counted over all its rows.
+    /// The numbers in `range` of an array, counted over all its rows.
     ///
-    /// Errors: no such array, of another type, or shorter; a file that cannot be read.
+    /// Errors: an array that is absent, of another type, or shorter; a file that cannot be read.
     pub fn numbers<T: Pod>(
         &self,
         name: &str,
@@ -148,7 +147,7 @@ impl CheckpointFile {
         Ok(numbers)
     }
 
-    /// Reads numbers of an array from number `first` on.
+    /// Reads numbers of an array from index `first` on.
     pub fn read<T: Pod>(
         &self,
         name: &str,
@@ -162,7 +161,7 @@ impl CheckpointFile {
         self.read_at(bytemuck::cast_slice_mut(into), at)
     }
 
-    /// How many numbers the range has, once the array is known to have them.
+    /// Checks that the array contains the range; returns its count of numbers.
     fn checked<T>(
         &self,
         name: &str,
@@ -186,7 +185,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::{Tensor, write_checkpoint};
 
-    /// A file of three parts, the last of which is short, and its values.
+    /// A file of three parts, the last one short, and its values.
     fn file(folder: &Path) -> (PathBuf, Entry, Vec<f32>) {
         let values: Vec<f32> = (0..(2 * PART / 4 + 10)).map(|i| i as f32).collect();
         let tensors = vec![

@@ -14,7 +14,7 @@ use crate::settings::{settings, taken_over};
 pub struct RunContext<'a> {
     /// The run folder, for jobs that write one; others ignore it.
     pub folder: RunOptions,
-    /// This rank among those of the job; a single rank is one of one.
+    /// This rank among those of the job.
     pub comm: &'a Comm,
     /// Ends the job early.
     pub interrupt: &'a Interrupt,
@@ -22,7 +22,7 @@ pub struct RunContext<'a> {
     pub observer: Observer<'a>,
 }
 
-/// Where a run keeps its files.
+/// The files of a run.
 #[derive(Clone, Debug, Default)]
 pub struct RunOptions {
     /// The run folder.
@@ -44,10 +44,10 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// Compares the configuration of this rank with those of all others, by name; how a job of several ranks begins.
-    /// All ranks call it.
+    /// Compares the configuration of this rank with those of all others, by name. Jobs of several ranks begin with
+    /// this. All ranks call it.
     ///
-    /// Errors: a rank that has another, or [`CommError::RankFailed`].
+    /// Errors: a rank with another configuration, or [`CommError::RankFailed`].
     pub fn agree(&self, config: &impl Serialize) -> Result<(), CommError> {
         match self.comm.size() {
             1 => Ok(()),
@@ -55,17 +55,16 @@ impl<'a> RunContext<'a> {
         }
     }
 
-    /// The configuration of a job that trains, which is compared as [`RunContext::agree`] does. If this rank's
-    /// machine lacks the folder of a resumed run, it uses the settings of rank 0, except those of the machine. All
-    /// ranks call it.
+    /// The configuration of a training job, compared as in [`RunContext::agree`]. If this rank's machine lacks the
+    /// folder of a resumed run, it uses the settings of rank 0, except those of the machine. All ranks call it.
     ///
-    /// Errors: as of [`RunContext::agree`].
+    /// Errors: those of [`RunContext::agree`].
     pub fn agreed<C>(&self, config: &C) -> Result<C, CommError>
     where
         C: Clone + Serialize + DeserializeOwned,
     {
         let mut own = config.clone();
-        // What the ranks exchange below depends on it.
+        // The exchange below depends on it.
         let begins = Alike::default().with("`resume`", self.folder.resume);
         self.comm
             .agree(&begins.with("`overwrite`", self.folder.overwrite))?;

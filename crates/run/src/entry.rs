@@ -6,7 +6,7 @@ use std::path::Path;
 use highway::{HighwayHash, HighwayHasher};
 use serde::{Deserialize, Serialize};
 
-/// Bytes that have a digest.
+/// Bytes in a part with its own digest.
 pub(crate) const PART: u64 = if cfg!(test) { 1 << 12 } else { 64 << 20 };
 
 /// The length of a file, and the digest of each part of it.
@@ -18,7 +18,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// That of a file.
+    /// The entry of a file.
     pub fn read(path: &Path) -> io::Result<Entry> {
         let mut sum = Digesting::new(io::sink());
         io::copy(&mut pelton_storage::open_file(path)?, &mut sum)?;
@@ -30,7 +30,7 @@ pub(crate) fn digest(part: &[u8]) -> String {
     format!("{:016x}", HighwayHasher::default().hash64(part))
 }
 
-/// A writer that computes the entry of what goes through it.
+/// A writer that computes the entry of the bytes written.
 pub(crate) struct Digesting<W> {
     out: W,
     part: HighwayHasher,

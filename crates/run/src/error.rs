@@ -1,15 +1,15 @@
-//! Why a run's files or figures could not be kept or shown.
+//! Why a run's files or figures could not be saved or shown.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use pelton_storage::StorageError;
 
-/// Why a run's files or figures could not be kept or shown.
+/// Why a run's files or figures could not be saved or shown.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// There is a run in the folder already.
+    /// The folder already contains a run.
     #[error(
         "{}: contains {} run; continue with `resume`, start again with `overwrite`, or name another \
          folder with `out`",
@@ -19,7 +19,7 @@ pub enum RunError {
     Exists {
         /// The folder.
         path: PathBuf,
-        /// Whether that run came to its end.
+        /// Whether that run is finished.
         finished: bool,
     },
     /// The folder contains something other than a run.
@@ -33,13 +33,13 @@ pub enum RunError {
         /// One of the files.
         found: String,
     },
-    /// Another process works in the folder.
+    /// Another process uses the folder.
     #[error("{}: another process is writing this run; wait for it or name another folder with `out`", path.display())]
     InUse {
         /// The folder.
         path: PathBuf,
     },
-    /// The folder cannot be made or written to.
+    /// The folder cannot be created or written to.
     #[error("{}: the run folder cannot be created or written to ({source}); name another with `out`", path.display())]
     Unusable {
         /// The folder.
@@ -77,7 +77,7 @@ pub enum RunError {
         /// The mismatch.
         problem: String,
     },
-    /// A file is not the one of its model or checkpoint.
+    /// A file does not belong to its model or checkpoint.
     #[error("{}: {problem}; restore it, or train again with `overwrite`", path.display())]
     Differs {
         /// The file.
@@ -85,7 +85,7 @@ pub enum RunError {
         /// The mismatch.
         problem: String,
     },
-    /// A resumed run, or its configuration, has another setting than its files were made with.
+    /// A setting of a resumed run, or of its configuration, differs from that of its files.
     #[error(
         "{}: the run was started with `{name}` {then} and cannot continue with {now}; give {then}, or train again with \
          `overwrite`",
@@ -96,12 +96,12 @@ pub enum RunError {
         path: PathBuf,
         /// The setting.
         name: String,
-        /// Its value when the run began.
+        /// Its value at the start of the run.
         then: String,
         /// The value given.
         now: String,
     },
-    /// The folder is no longer the one that was opened.
+    /// The folder was replaced after it was opened.
     #[error(
         "{}: the run folder was removed, moved or replaced while the run wrote to it; give each run a folder of its own \
          with `out`",
@@ -111,7 +111,7 @@ pub enum RunError {
         /// The folder.
         path: PathBuf,
     },
-    /// The run folder is no local one.
+    /// The run folder is not local.
     #[error(transparent)]
     Remote(StorageError),
     /// Figures cannot be served at an address.

@@ -5,18 +5,18 @@ use std::sync::atomic::AtomicBool;
 
 use serde::{Deserialize, Serialize};
 
-/// Something worth telling.
+/// An event of a job.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A sentence for the person who started the job.
     Note(&'a str),
-    /// How far a piece of work is.
+    /// Progress of a piece of work.
     Progress {
-        /// What is being done, such as `epoch 3`.
+        /// The work, such as `epoch 3`.
         what: &'a str,
         /// Units done.
         done: u64,
-        /// Units in all.
+        /// Total units.
         total: u64,
     },
     /// An epoch of training ended.
@@ -26,7 +26,7 @@ pub enum Event<'a> {
 /// Set it to end a job early; jobs check it often.
 pub type Interrupt = Arc<AtomicBool>;
 
-/// Where a job's events go.
+/// Receiver of a job's events.
 pub type Observer<'a> = &'a mut dyn FnMut(Event<'_>);
 
 /// One line of `metrics.jsonl`: the state after an epoch.
@@ -36,24 +36,23 @@ pub struct EpochRecord {
     pub epoch: u64,
     /// Passes over the data so far: rows read and used over rows of the data.
     pub passes: f64,
-    /// Primal value: exact where `certified`, else dual plus the sum of the rows' gaps at the
-    /// moment each was read.
+    /// Primal value: exact if `certified`, else dual plus the sum of the rows' gaps at the moment each was read.
     pub primal: f64,
     /// Dual value.
     pub dual: f64,
-    /// (primal − dual) / dual: an upper bound of the relative difference where `certified`. Infinite, in JSON `null`,
-    /// where the dual value proves nothing.
+    /// (primal − dual) / dual: an upper bound of the relative difference if `certified`. Infinite, in JSON `null`, if
+    /// the dual value proves nothing.
     #[serde(deserialize_with = "or_infinite")]
     pub relative_gap: f64,
     /// Whether the primal value is exact and the gap therefore a certificate.
     pub certified: bool,
-    /// (primal − optimum) / optimum, where the optimum is known.
+    /// (primal − optimum) / optimum, if the optimum is known.
     pub relative_difference: Option<f64>,
     /// Rows visited by the solver.
     pub visits: u64,
     /// Rows read.
     pub rows: u64,
-    /// Rows left unread because they were settled or held in memory.
+    /// Rows not read because they were settled or held in memory.
     pub rows_left_out: u64,
     /// Seconds of training so far, without evaluation on test data.
     pub wall_s: f64,

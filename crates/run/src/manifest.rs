@@ -1,10 +1,10 @@
-//! Manifests: the files that belong together, with the length and digests of each.
+//! Manifests: sets of files that belong together, with the length and digests of each.
 //!
-//! A finished model, a checkpoint, and an index over class vectors have one each, in the run folder. It is written last,
-//! so a process killed at any moment leaves the old set or the new one, and everything that reads a set refuses a file
-//! that is not of it, by name. Digests are HighwayHash-64, as fast as memory, one for each 64 MiB: rows of a head are
-//! verified part by part, when they are first read. They find mixed and damaged files; someone who writes files with
-//! a manifest that fits them is not kept out.
+//! A finished model, a checkpoint, and an index over class vectors have one each, in the run folder. It is written
+//! last, so a process killed at any moment leaves the old set or the new one, and every reader of a set refuses a file
+//! that does not belong to it, by name. Digests are HighwayHash-64, as fast as memory, one for each 64 MiB: rows of a
+//! head are verified part by part, when they are first read. They detect mixed and damaged files, but do not protect
+//! against forged files with a matching manifest.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -21,26 +21,26 @@ use crate::settings::Settings;
 
 /// The configuration of a run, in its folder.
 pub(crate) const CONFIG: &str = "run.toml";
-/// Begins the first line of that, which names the run as its manifests do.
+/// Prefix of its first line; the run's name follows, as in its manifests.
 const RUN: &str = "# Run ";
 /// More sets than any run writes.
 const MOST_SETS: u64 = 1 << 48;
-/// Begins the names of the files of a state.
+/// Name prefix of the files of a state.
 const STATE: &str = "checkpoint/state-";
 
-/// The configuration of a run with its name.
+/// The configuration of a run with the run's name.
 pub(crate) fn named_config(run: &str, config: &str) -> String {
     format!("{RUN}{run}\n{config}")
 }
 
-/// The run that the configuration in a folder is of; `None` where it does not say.
+/// The run named by the configuration in a folder; `None` if it names none.
 pub(crate) fn run_of(folder: &Path) -> Option<String> {
     let text = pelton_storage::read_text(folder.join(CONFIG)).ok()?;
     let run = text.lines().next()?.strip_prefix(RUN)?;
     Some(run.to_string())
 }
 
-/// What the files of a manifest are together.
+/// The kind of a manifest's set of files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Set {
     /// A finished model.
@@ -68,7 +68,7 @@ impl Set {
 /// The files of a set, by their names in the run folder.
 pub type Entries = BTreeMap<String, Entry>;
 
-/// The files of a set, and the run that they are of.
+/// The files of a set, and the run that wrote them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
@@ -76,11 +76,11 @@ pub struct Manifest {
     folder: PathBuf,
     #[serde(skip)]
     set: Set,
-    /// The run: drawn when it begins.
+    /// Random name of the run, drawn at its start.
     pub(crate) run: String,
     /// Counts the sets of this kind that the run wrote.
     pub(crate) number: u64,
-    /// The settings that the files were made with, but for those that a run may change.
+    /// The settings that the files were made with, except those that a run may change.
     settings: Settings,
     pub(crate) files: Entries,
 }
@@ -104,10 +104,10 @@ impl Manifest {
         }
     }
 
-    /// That of a set in a run folder, once its files are verified; `None` where there is none. Arrays of a model and the
-    /// state of a checkpoint are verified when they are read, and now by their lengths only.
+    /// Reads the manifest of a set in a run folder and verifies its files; `None` if absent. For arrays of a model and
+    /// the state of a checkpoint it checks only lengths now; reading verifies the rest.
     ///
-    /// Errors: a manifest that is damaged, or a file that differs.
+    /// Errors: a damaged manifest, or a file that differs.
     pub fn open(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
         let manifest = Manifest::read(folder, set)?;
         if let Some(manifest) = &manifest {
@@ -116,9 +116,9 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// The same without a look at its files.
+    /// The same without checking its files.
     ///
-    /// Errors: a manifest that is damaged, or of another run than `run.toml`.
+    /// Errors: a manifest that is damaged, or of a run other than that of `run.toml`.
     pub fn read(folder: &Path, set: Set) -> Result<Option<Manifest>, RunError> {
         let path = folder.join(set.file());
         let manifest = match pelton_storage::read_file(&path) {
@@ -138,7 +138,7 @@ impl Manifest {
     /// The same from its bytes, which another rank may have read.
     pub fn parse(bytes: &[u8], folder: &Path, set: Set) -> Result<Manifest, RunError> {
         let parsed = serde_json::from_slice(bytes).ok().filter(|of: &Manifest| {
-            // Only files of the folder are read, and removed.
+            // Only files in the folder may be read and removed.
             let is_inside = |name: &String| {
                 let mut parts = Path::new(name).components();
                 !name.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)))
@@ -161,7 +161,7 @@ impl Manifest {
         serde_json::to_vec(self).expect("numbers and text")
     }
 
-    /// Writes it in place of the one before.
+    /// Replaces the manifest file.
     pub fn write(&self) -> Result<(), RunError> {
         let path = self.folder.join(self.set.file());
         write_atomically(&path, |file| std::fs::write(file, self.to_bytes()))
@@ -175,7 +175,7 @@ impl Manifest {
         with
     }
 
-    /// Whether it lists `name`, and otherwise what `other` does.
+    /// Whether it lists `name` in addition to exactly the files of `other`.
     pub fn is_with(&self, other: &Manifest, name: &str) -> bool {
         let rest = self.files.iter().filter(|(own, _)| *own != name);
         self.run == other.run && self.files.contains_key(name) && rest.eq(&other.files)
@@ -195,7 +195,7 @@ impl Manifest {
         self.folder.join(name)
     }
 
-    /// The name of the file that begins and ends so, if there is one.
+    /// The name of the file with this prefix and suffix, if any.
     pub fn named(&self, begins: &str, ends: &str) -> Option<&str> {
         let mut names = self.files.keys().map(String::as_str);
         names.find(|name| name.starts_with(begins) && name.ends_with(ends))
@@ -243,13 +243,13 @@ impl Manifest {
         Ok(())
     }
 
-    /// A file that has the length listed.
+    /// Opens a file and checks its listed length.
     fn opened(&self, name: &str) -> Result<(std::fs::File, &Entry), RunError> {
         let path = self.path(name);
         let Some(entry) = self.files.get(name) else {
             return Err(self.differs(name, "is not listed there"));
         };
-        // To open a pipe is to wait for its writer.
+        // Opening a pipe would wait for its writer.
         let file = match std::fs::metadata(&path) {
             Ok(found) if !found.is_file() => return Err(self.differs(name, "is not a file")),
             Ok(found) if found.len() != entry.bytes => {
@@ -282,7 +282,7 @@ impl Manifest {
 
     /// Compares these settings with those that the files were made with.
     ///
-    /// Errors: the first that differs.
+    /// Errors: the first setting that differs.
     pub fn check_settings(&self, now: &Settings) -> Result<(), RunError> {
         let mut names = self.settings.keys().chain(now.keys());
         let Some(name) = names.find(|name| self.settings.get(*name) != now.get(*name)) else {

@@ -1,7 +1,7 @@
 //! Counters of a running pipeline as Prometheus text over HTTP.
 //!
-//! One thread answers one request at a time: scrapes come every few seconds. Each connection has two
-//! seconds and 8 KiB for its request, so a silent client does not block others for long.
+//! One thread answers one request at a time: scrapes arrive every few seconds. Each connection has two seconds and 8
+//! KiB for its request, so a silent client does not block others for long.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -27,7 +27,7 @@ pub struct MetricsEndpoint {
 impl MetricsEndpoint {
     /// Listens at `address`, such as `127.0.0.1:9464`; port 0 takes a free one.
     ///
-    /// Errors: an address that is none, or that is taken.
+    /// Errors: an address that is invalid or in use.
     pub fn start(address: &str) -> Result<MetricsEndpoint, RunError> {
         let given = address;
         let refused = |error: io::Error| RunError::Address {
@@ -58,12 +58,12 @@ impl MetricsEndpoint {
         })
     }
 
-    /// Where it listens.
+    /// The address it listens at.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What is answered from now on.
+    /// Sets the text of future answers.
     pub fn update(&self, text: String) {
         *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
     }
@@ -141,7 +141,7 @@ mod tests {
         ] {
             assert!(ask(endpoint.address(), request).starts_with("HTTP/1.1 404"));
         }
-        // A request that never ends, and one that is too long, get no answer and stop nothing.
+        // A request that never ends, and one that is too long, get no answer and do not block others.
         let most = "GET /metrics HTTP/1.1\r\n".to_owned() + &"x".repeat(MOST_REQUEST);
         let mut connection = TcpStream::connect(endpoint.address()).unwrap();
         let _ = connection.write_all(most.as_bytes());

@@ -11,7 +11,7 @@ pub fn peak_rss_bytes() -> u64 {
         .map_or(0, |kib| kib * 1024)
 }
 
-/// Lets [`peak_rss_bytes`] count from now on; false where the system does not allow it.
+/// Restarts [`peak_rss_bytes`] from the current value; false if the system does not allow it.
 pub fn reset_peak_rss() -> bool {
     // 5: "reset the peak resident set size to the current value" (proc_pid_clear_refs(5)).
     std::fs::write("/proc/self/clear_refs", "5").is_ok()
@@ -20,8 +20,8 @@ pub fn reset_peak_rss() -> bool {
 /// CPU seconds (user and system) of this process so far; 0 if unknown.
 pub fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The command name may hold spaces; the fields after its closing bracket do not. The first of
-    // them is field 3, user and system ticks are fields 14 and 15.
+    // The command name may contain spaces; the fields after its closing bracket do not. The first of them is field 3,
+    // user and system ticks are fields 14 and 15.
     let Some((_, fields)) = stat.rsplit_once(") ") else {
         return 0.0;
     };

@@ -1,9 +1,8 @@
-//! `report.html`: what a run did, on one page without scripts, fonts or images from elsewhere.
+//! `report.html`: a run on one page without external scripts, fonts or images.
 //!
-//! The page is a function of a plain [`Report`], filled by the job. Plots are SVG written
-//! here: drawing libraries fix colours and fonts when the picture is made, and these follow the
-//! reader's light or dark setting. Every text of the report is escaped, because file names and
-//! labels come from outside. Cost: about 50 bytes a plotted point.
+//! The page is a function of a plain [`Report`], filled by the job. Plots are SVG written here: drawing libraries fix
+//! colours and fonts in the picture, but these plots follow the reader's light or dark setting. Every text of the
+//! report is escaped, because file names and labels come from outside. Cost: about 50 bytes a plotted point.
 
 mod axis;
 mod bars;
@@ -23,7 +22,7 @@ use escape::escaped;
 pub use figures::{Bars, Curve, Histogram, Marks, Plot, Report, SignedBars, StageUse, Table};
 
 impl Histogram {
-    /// The histogram as an SVG file, which follows its reader's light or dark setting as the page does.
+    /// The histogram as an SVG file, which follows its reader's light or dark setting like the page.
     pub fn to_svg(&self) -> String {
         histogram::svg(self)
     }
@@ -132,7 +131,7 @@ impl Report {
     }
 }
 
-/// Figures that are shown large.
+/// Number of figures shown large.
 const TILES: usize = 4;
 
 fn show_tiles(page: &mut String, tiles: &[(String, String, String)]) {

@@ -1,13 +1,10 @@
-//! The folder of a run: `run.toml` (the configuration; readable by its owner alone where an address in it has a
-//! password or a query), `metrics.jsonl` (a line an epoch),
-//! `checkpoint/`, the model, `summary.json` and `report.html` at the end.
+//! The folder of a run: `run.toml` (the configuration; readable only by its owner if an address in it has a password or
+//! a query), `metrics.jsonl` (a line an epoch), `checkpoint/`, the model, `summary.json` and `report.html` at the end.
 //!
-//! A folder belongs to one run and one process at a time: before each write the lock must still be the one that was
-//! taken, or else the folder was replaced. Files that matter are written under a
-//! temporary name, synced and renamed, so a process killed at any moment leaves whole files; the
-//! metrics are appended line by line, and a resumed run removes the lines after its checkpoint, so nothing is
-//! listed twice. A database was rejected: text can be read with
-//! anything.
+//! A folder belongs to one run and one process at a time: before each write the lock must still be the one taken at
+//! opening, or else the folder was replaced. Important files are written under a temporary name, synced and renamed, so
+//! a process killed at any moment leaves whole files; metrics are appended line by line, and a resumed run removes the
+//! lines after its checkpoint, so no epoch is listed twice. Rejected: a database, since any program reads text.
 
 use std::borrow::Cow;
 use std::fs::{File, Permissions, TryLockError};
@@ -29,17 +26,17 @@ const METRICS: &str = "metrics.jsonl";
 const CHECKPOINTS: &str = "checkpoint";
 const SUMMARY: &str = "summary.json";
 const LOCK: &str = ".lock";
-/// Begins the names of TensorBoard's files.
+/// Name prefix of TensorBoard's files.
 const EVENTS: &str = "events.out.tfevents.";
 
-/// The folder of a run, held by this process alone until dropped.
+/// The folder of a run, locked by this process until dropped.
 #[derive(Debug)]
 pub struct RunFolder {
     path: PathBuf,
     /// Names the run in its manifests.
     run: String,
     settings: Settings,
-    /// Absent where nothing is written, or another rank writes.
+    /// Absent if nothing is written, or another rank writes.
     files: Option<Files>,
     note: Option<String>,
 }
@@ -47,20 +44,19 @@ pub struct RunFolder {
 #[derive(Debug)]
 struct Files {
     metrics: File,
-    /// Locked for as long as it is open; the system releases it when the process dies.
+    /// Locked while open; the system releases it when the process dies.
     lock: File,
-    /// The configuration of a run that is resumed, to be written once it is.
+    /// The configuration of a run to resume, written once it has resumed.
     config: Option<String>,
 }
 
 impl RunFolder {
-    /// Makes or takes the folder at `path` and writes the configuration to its `run.toml`; where a run is resumed, with
-    /// the first [`keep_metrics`](RunFolder::keep_metrics), so that a run that is refused leaves all as it was.
+    /// Creates or opens the folder at `path` and writes the configuration to its `run.toml`; for a resumed run only
+    /// with the first [`keep_metrics`](RunFolder::keep_metrics), so that a refused run changes nothing.
     ///
-    /// A folder that holds a run is refused unless `resume` keeps what is there or `overwrite`
-    /// removes it (`resume` wins); with `resume` a folder without a run begins one. A folder with
-    /// other files is always refused, as is one whose run has gone further than it has a checkpoint of. `overwrite`
-    /// removes this program's files and no others.
+    /// A folder with a run is refused unless `resume` continues it or `overwrite` removes it (`resume` wins); with
+    /// `resume` a folder without a run begins one. A folder with other files is always refused, and so is a run that
+    /// has gone further than its checkpoint. `overwrite` removes only this program's files.
     pub fn open(
         path: &Path,
         config: &impl Serialize,
@@ -112,7 +108,7 @@ impl RunFolder {
         let run = run.or_else(|| run_of(path)).unwrap_or_else(drawn);
         let mut config = Some(named_config(&run, &text));
         if !is_resumed {
-            // First, since files without a configuration are no run's.
+            // First, since without a configuration files do not belong to a run.
             write_config(path, config.take())?;
         }
         let metrics = path.join(METRICS);
@@ -131,21 +127,21 @@ impl RunFolder {
         })
     }
 
-    /// Does what a resume that may be refused has left for later.
+    /// Writes the changes that opening for a resume deferred.
     fn settle(&mut self) -> Result<(), RunError> {
         self.file(CONFIG)?;
         let config = self.files.as_mut().and_then(|files| files.config.take());
         write_config(&self.path, config)
     }
 
-    /// With the settings that what it writes is made with, which [`decisive`](crate::decisive) finds.
+    /// With the settings, from [`decisive`](crate::decisive), that its files depend on.
     #[must_use]
     pub fn with_settings(self, settings: Settings) -> RunFolder {
         RunFolder { settings, ..self }
     }
 
-    /// The folder as those see it who leave no files: ranks that leave writing to another, jobs that hand their
-    /// result to the caller. What they write is left out.
+    /// A folder that discards all writes: for ranks that leave writing to another, and jobs that return their result to
+    /// the caller.
     pub fn unwritten(path: &Path) -> RunFolder {
         RunFolder {
             path: path.to_path_buf(),
@@ -161,7 +157,7 @@ impl RunFolder {
         self.files.is_some()
     }
 
-    /// What the user should know of this folder.
+    /// A note for the user about this folder.
     pub fn note(&self) -> Option<&str> {
         self.note.as_deref()
     }
@@ -173,7 +169,7 @@ impl RunFolder {
 
     /// The path of a file to write.
     ///
-    /// Errors: a folder that is no longer the one that was opened.
+    /// Errors: a folder that was replaced after it was opened.
     pub fn file(&self, name: &str) -> Result<PathBuf, RunError> {
         let file = |found: std::fs::Metadata| (found.dev(), found.ino());
         if let Some(files) = &self.files {
@@ -189,7 +185,8 @@ impl RunFolder {
     }
 
     /// Begins to replace a set of files; returns its number, which the names of files in `checkpoint` and of rows must
-    /// contain, and the files of the set before. Other names of a model stay, so that there is none until all are written.
+    /// contain, and the files of the previous set. Other files of a model keep their names, so this removes its
+    /// manifest: there is no model until all are written.
     pub fn begin(&self, set: Set) -> Result<(u64, Entries), RunError> {
         if self.files.is_none() {
             return Ok((0, Entries::new()));
@@ -207,7 +204,7 @@ impl RunFolder {
         ))
     }
 
-    /// Ends that: writes the manifest of `files`, and removes what another set of this kind has left.
+    /// Ends that: writes the manifest of `files`, and removes leftover files of other sets of this kind.
     pub fn commit(&self, set: Set, number: u64, files: Entries) -> Result<(), RunError> {
         if self.files.is_none() {
             return Ok(());
@@ -273,7 +270,7 @@ impl RunFolder {
     }
 }
 
-/// Writes the configuration, if there is one to write, and removes what no set lists.
+/// Writes the configuration, if given, and removes files that no set lists.
 fn write_config(path: &Path, config: Option<String>) -> Result<(), RunError> {
     let Some(text) = config else { return Ok(()) };
     remove_unlisted(path, &listed(path)?);
@@ -303,7 +300,7 @@ fn foreign_file(path: &Path) -> io::Result<Option<String>> {
     Ok(None)
 }
 
-/// Removes partial files of killed processes in a folder whose lock is held.
+/// Removes partial files of killed processes; this process must hold the folder's lock.
 fn remove_unfinished(folder: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;
@@ -314,7 +311,7 @@ fn remove_unfinished(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The lock of a folder, and a note where its file system has none (NFS, Lustre): the run continues without.
+/// The lock of a folder, and a note if its file system lacks locks (NFS, Lustre): the run continues without.
 fn lock(path: &Path) -> Result<(File, Option<String>), RunError> {
     use rustix::io::Errno;
     const WITHOUT: [Errno; 3] = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP];
@@ -347,7 +344,7 @@ fn lock(path: &Path) -> Result<(File, Option<String>), RunError> {
 
 /// The manifests of a folder.
 ///
-/// Errors: one that is damaged; those of several runs.
+/// Errors: a damaged manifest; manifests of several runs.
 fn listed(path: &Path) -> Result<Vec<Manifest>, RunError> {
     let mut sets = Vec::new();
     for set in [Set::Model, Set::Checkpoint] {
@@ -379,8 +376,7 @@ fn has_gone_further(path: &Path, sets: &[Manifest]) -> bool {
     !sets.is_empty() || numbers.any(|number| number > 1)
 }
 
-/// Removes files of rows and states that no set lists: those of sets that were replaced, or never completed. Failures do
-/// no harm.
+/// Removes files of rows and states that no set lists: those of replaced or incomplete sets. Ignores failures.
 fn remove_unlisted(path: &Path, sets: &[Manifest]) {
     for part in ["", CHECKPOINTS] {
         let entries = path.join(part).read_dir().into_iter().flatten().flatten();
@@ -421,7 +417,7 @@ fn clear(path: &Path) -> Result<(), RunError> {
         }
     };
     for set in Set::ALL {
-        // One that is damaged lists nothing.
+        // A damaged manifest lists no files.
         let manifest = Manifest::read(path, set).ok().flatten();
         for name in manifest.iter().flat_map(|manifest| manifest.files().keys()) {
             remove(name)?;
@@ -461,7 +457,7 @@ fn open_metrics(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Cuts a file after `lines` whole lines and stands at its end; a torn last line goes too.
+/// Truncates a file after `lines` whole lines and seeks to its end; also removes a torn last line.
 fn keep_lines(file: &mut File, lines: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     file.seek(SeekFrom::Start(0))?;

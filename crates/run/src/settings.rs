@@ -1,7 +1,7 @@
-//! A configuration as what all ranks, and all sessions of a run, must have alike.
+//! The settings that must be equal on all ranks and in all sessions of a run.
 //!
-//! Settings that may differ between machines are left out: paths, since the contents are compared separately,
-//! and memory and threads, since their effects show in the plan.
+//! Settings that may differ between machines are left out: paths, since the contents are compared separately, and
+//! memory and threads, since the plan shows their effects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Settings that name files: whether they are given must be the same, and not how the files are called.
+/// Settings that name files: only whether they are set must be equal, not the names.
 const FILES: [&str; 10] = [
     "paths",
     "sample_weights",
@@ -42,8 +42,8 @@ const MACHINE: [&str; 12] = [
 /// Settings by their names.
 pub type Settings = BTreeMap<String, String>;
 
-/// The settings of a configuration that decide what a run makes: all but those of the machine, and the paths in
-/// `changing`, which may change when it is resumed.
+/// The settings that decide the result of a run: all except those of the machine and those with paths in `changing`,
+/// which may change when the run is resumed.
 pub fn decisive(config: &impl Serialize, changing: &[&str]) -> Settings {
     flat(config, changing).into_iter().collect()
 }
@@ -66,7 +66,7 @@ fn flat(config: &impl Serialize, without: &[&str]) -> Vec<(String, String)> {
     all.settings
 }
 
-/// The configuration of rank 0, as JSON, with what belongs to the machine from this rank's own.
+/// The configuration of rank 0 (`first`, JSON) with this rank's own settings of the machine.
 pub(crate) fn taken_over<C: Serialize + DeserializeOwned>(first: &[u8], own: &C) -> Option<C> {
     let mut taken = serde_json::from_slice(first).ok()?;
     keep_own(&mut taken, &serde_json::to_value(own).ok()?);
@@ -93,7 +93,7 @@ fn keep_own(taken: &mut Value, own: &Value) {
 #[derive(Default)]
 struct Flat<'a> {
     settings: Vec<(String, String)>,
-    /// Paths of settings that are left out.
+    /// Paths of settings to leave out.
     without: &'a [&'a str],
     /// Names so far: a second setting of the same name is named by its path.
     names: BTreeSet<String>,
@@ -102,7 +102,7 @@ struct Flat<'a> {
 impl Flat<'_> {
     fn add(&mut self, path: &str, value: &Value) {
         let mut parts = path.rsplit('.');
-        // Alternatives are named by the setting that has them.
+        // Alternatives take the name of their setting.
         let name = match parts.next() {
             Some("kind") => parts.next().unwrap_or(path),
             name => name.unwrap_or(path),
@@ -122,7 +122,7 @@ impl Flat<'_> {
             }
             Value::Null => return,
             Value::Array(all) if all.is_empty() => return,
-            // A share of the training records is no file.
+            // A share of the training records is not a file.
             Value::String(text) if text.parse::<f64>().is_ok() => text.clone(),
             _ if FILES.contains(&name) => "given".to_string(),
             Value::String(text) => text.clone(),

@@ -6,9 +6,8 @@
 //! Summary 1 value { 1 tag string | 2 simple_value float }
 //! ```
 //!
-//! Three message types with five fields are forty lines; a protobuf library and its generated code
-//! were rejected for that. Sources: `tensorflow/core/util/event.proto`, `summary.proto`,
-//! `lib/io/record_writer.h`.
+//! Three message types with five fields take forty lines. Rejected: a protobuf library with generated code. Sources:
+//! `tensorflow/core/util/event.proto`, `summary.proto`, `lib/io/record_writer.h`.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,11 +21,11 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts an event file in `folder` whose first step will be `step`. Steps from there on in earlier files
-    /// of the folder are no longer shown, as a resumed run needs.
+    /// Starts an event file in `folder` with first step `step`. TensorBoard then hides steps from there on in earlier
+    /// files of the folder, as a resumed run needs.
     pub fn create(folder: &Path, step: u64) -> io::Result<EventWriter> {
         let now = seconds();
-        // The microseconds and the process keep files of one second apart.
+        // Microseconds and process id distinguish files of the same second.
         let name = format!(
             "events.out.tfevents.{:.0}.pelton.{}.{}",
             now.floor(),
@@ -67,7 +66,7 @@ impl EventWriter {
         record.extend_from_slice(&masked_crc(&length).to_le_bytes());
         record.extend_from_slice(bytes);
         record.extend_from_slice(&masked_crc(bytes).to_le_bytes());
-        // One write a record, so that a reader alongside never waits for half of one.
+        // One write a record, so that a concurrent reader never waits for half of one.
         self.file.write_all(&record)
     }
 }
@@ -83,8 +82,7 @@ fn seconds() -> f64 {
         .map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A checksum that is stored next to the data it covers is masked, so that a checksum over both does
-/// not degenerate.
+/// A masked checksum: it is stored next to the data it covers, and a checksum over both must not degenerate.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
         .rotate_right(15)
@@ -199,7 +197,7 @@ mod tests {
         assert_eq!(found, [("gap".to_string(), 1e-3), (long, 2.5)]);
     }
 
-    /// The value that TensorFlow's record writer puts before a record of 24 bytes.
+    /// The value that TensorFlow's record writer stores before a record of 24 bytes.
     #[test]
     fn checksums_are_masked() {
         assert_eq!(crc32c::crc32c(b"123456789"), 0xe306_9283);

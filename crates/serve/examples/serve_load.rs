@@ -6,9 +6,9 @@
 //!                                                              or RATE a second, timed from when each was due
 //! ```
 //!
-//! Class vectors are a hierarchical mixture with the variances of `demo:classes`; the net is none, so a query costs its
-//! transport and its search. Queries are class vectors with noise of their length, saved with the best class
-//! of each, found by comparing with all. A refused connection waits ten milliseconds before it asks again.
+//! Class vectors are a hierarchical mixture with the variances of `demo:classes`; there is no net, so a query costs
+//! only its transport and search. Queries are class vectors plus noise of equal length, saved with the best class of
+//! each by brute force. A refused connection retries after ten milliseconds.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -96,7 +96,7 @@ struct Seen {
     right: u64,
 }
 
-/// One connection, until the time is over.
+/// Drives one connection until the time is over.
 fn drive(
     address: &str,
     queries: &[(u64, String)],
@@ -107,7 +107,7 @@ fn drive(
     let mut seen = Seen::default();
     let mut rng = KeyedRng::new(number as u64);
     let mut connection: Option<BufReader<TcpStream>> = None;
-    // Connections are spread over the time between two requests of one.
+    // Spreads connections over the time between two requests of one.
     let mut due = Instant::now() + every.mul_f64(rng.next_f64());
     while Instant::now() < end {
         let (best, request) = &queries[rng.below(queries.len() as u64) as usize];

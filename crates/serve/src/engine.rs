@@ -22,50 +22,51 @@ use crate::question::Refusal;
 use crate::reader::{Prepared, Reader, Stage};
 use crate::task::{Reply, SMALL_BODY, Task, Text};
 
-/// Requests that join the passes of the net at once at most.
+/// Most requests that join the passes of the net at once.
 const TOGETHER: usize = 64;
-/// Pixels of a picture that is decoded by the thread that answers, in 0.2 ms.
+/// Most pixels of a picture that the answering thread decodes, in 0.2 ms.
 const SMALL_PIXELS: u64 = 1 << 14;
 /// Most inputs that go through the net at once.
 const PASS: usize = 256;
-/// Most numbers of these inputs, of their logits, and of what is kept of their best classes.
+/// Most numbers of these inputs, of their logits, and of their best classes.
 const PASS_NUMBERS: usize = 1 << 19;
-/// Numbers for each class that is kept, which is copied while threads search.
+/// Numbers for each of the best classes, which are copied while threads search.
 const PER_BEST: usize = 16;
-/// Time of a pass that requests may wait for, where its rows decide it.
+/// Longest pass that requests may wait for, if its rows decide the time.
 const PASS_TIME: Duration = Duration::from_millis(5);
 
 /// The net and its pre- and postprocessing.
 pub(crate) struct Engine {
     pub(crate) trainer: Box<dyn Trainer>,
-    /// Finds the classes of the features that the net makes; a net without ranks by itself.
+    /// Finds the classes of the net's features; without an index the net ranks classes itself.
     pub(crate) index: Option<ClassIndex<u16>>,
-    /// The run, which has the exact vectors.
+    /// The run, with the exact vectors.
     pub(crate) run: Classifier,
-    /// The mean that its head takes off features; empty where it takes off none.
+    /// The mean that its head subtracts from features; empty if it subtracts none.
     pub(crate) mean: Vec<f32>,
     pub(crate) pool: ThreadPool,
     pub(crate) reader: Arc<Reader>,
-    /// Bytes of answers that may wait for clients to take them.
+    /// Bytes of answers that may wait for clients to receive them.
     pub(crate) room: Arc<Semaphore>,
-    /// Questions of classes, and of features.
+    /// Questions for classes, and for features.
     pub(crate) open: [VecDeque<Open>; 2],
     pub(crate) pace: Pace,
 }
 
-/// Bytes of large answers that clients have not taken yet; more are refused. The largest have about half as many.
+/// Bytes of large answers that clients have not received yet; more are refused. The largest answers have about half
+/// this size.
 pub(crate) const ROOM: usize = 4 << 20;
 
-/// What a row of a pass came to.
+/// The result of a row of a pass.
 enum Made {
     Classes(Ranked),
     Features(Vec<f32>),
 }
 
-/// A question that is being answered.
+/// A question in progress.
 pub(crate) struct Open {
     prepared: Prepared,
-    /// Rows that are answered.
+    /// Number of answered rows.
     done: usize,
     text: Vec<u8>,
     reply: Reply,
@@ -83,9 +84,9 @@ struct Class {
 }
 
 impl Engine {
-    /// Answers requests until the line is closed.
+    /// Answers requests until the queue `answering` is closed.
     ///
-    /// Pictures that take longer to decode than others may wait go to the line `reading`.
+    /// Pictures that take too long to decode here go to the queue `reading`.
     pub(crate) fn run(mut self, answering: &Line<Task>, reading: &Line<Task>) {
         loop {
             let is_idle = self.open.iter().all(VecDeque::is_empty);
@@ -97,7 +98,7 @@ impl Engine {
             if is_idle && joining.is_empty() {
                 return;
             }
-            // A panic drops the replies of its questions; the thread still answers others.
+            // A panic drops the replies of its questions; the thread continues with others.
             if catch_unwind(AssertUnwindSafe(|| self.turn(joining, reading))).is_err() {
                 self.open = Default::default();
             }
@@ -115,7 +116,7 @@ impl Engine {
             let client = task.client;
             match Open::new(task) {
                 Ok(open) => self.open[usize::from(open.prepared.k.is_none())].push_back(open),
-                // A picture of a small file.
+                // A large picture in a small file.
                 Err(task) => reading.push(client, *task),
             }
         }
@@ -124,10 +125,10 @@ impl Engine {
         }
     }
 
-    /// Answers rows of the open questions, and questions as soon as all their rows are.
+    /// Answers rows of the open questions, and sends questions once all their rows are answered.
     ///
-    /// Memory: [`PASS_NUMBERS`] a few times, the text of one long answer and of the short ones of a pass, and the [`ROOM`]
-    /// of those that are complete. Requests whose clients have gone are dropped between two passes.
+    /// Memory: a few times [`PASS_NUMBERS`], the text of one long answer and of the short ones of a pass, and [`ROOM`]
+    /// for complete answers. Requests of disconnected clients are dropped between two passes.
     fn pass(&mut self, kind: usize) {
         let Engine {
             trainer,
@@ -198,11 +199,11 @@ impl Engine {
     }
 }
 
-/// How many rows a pass takes of each of the questions, which have so many left and are in the order in which they came.
+/// Number of rows that a pass takes of each question; `rest` has the rows left of each, in order of arrival.
 ///
-/// A question with few rows is in the next pass, next to one with many: those with the fewest come first, as far as all
-/// their rows fit in. A quarter of the rows, or of the passes, is for the first question. Only this one is answered in
-/// parts, so the text of a single part is kept.
+/// A question with few rows joins the next pass together with one with many: questions with the fewest rows come first,
+/// as long as all their rows fit. A quarter of the rows, or of the passes, is for the first question. Only that one is
+/// answered in parts, so the text of only one partial answer is kept.
 fn rows_of_pass(rest: &[usize], most: usize, pass: usize) -> Vec<usize> {
     let mut counts = vec![0; rest.len()];
     counts[0] = rest[0].min((most + 3 - pass % 4) / 4);
@@ -220,13 +221,13 @@ fn rows_of_pass(rest: &[usize], most: usize, pass: usize) -> Vec<usize> {
     counts
 }
 
-/// How many rows a pass may have, so that a request need not wait for long until one ends.
+/// Limits the rows of a pass, so that requests need not wait long for its end.
 pub(crate) struct Pace {
     /// Most rows of the next pass.
     rows: usize,
     /// Passes so far.
     passes: usize,
-    /// Time of a pass of one row, of late.
+    /// Recent time of a pass of one row.
     of_one: Duration,
 }
 
@@ -241,10 +242,10 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Learns from a pass of `rows` rows that could have had `most`.
+    /// Adapts to the time of a pass of `rows` rows that could have had `most`.
     ///
-    /// Where a pass of one row takes longer than [`PASS_TIME`], as when all classes are looked at, smaller passes would
-    /// only make all requests slower.
+    /// If a pass of one row takes longer than [`PASS_TIME`], as when comparing all classes, smaller passes would only
+    /// slow down all requests.
     fn passed(&mut self, rows: usize, most: usize, took: Duration) {
         self.passes += 1;
         if rows == 1 {
@@ -263,7 +264,7 @@ impl Pace {
 }
 
 impl Open {
-    /// The question of a task that is prepared; otherwise the task again.
+    /// The question of a prepared task; otherwise returns the task.
     fn new(task: Task) -> Result<Open, Box<Task>> {
         let Stage::Prepared(prepared) = task.stage else {
             return Err(Box::new(task));
@@ -279,10 +280,10 @@ impl Open {
         })
     }
 
-    /// Adds the answer to its next row.
+    /// Adds the answer for the next row.
     fn add(&mut self, made: &Made, labels: &ClassMap) {
         self.failed |= match made {
-            // A head that met no number ranks nothing.
+            // A head that meets NaN ranks no classes.
             Made::Classes(ranked) => {
                 ranked.is_empty() || ranked.iter().any(|(_, score)| !score.is_finite())
             }
@@ -312,7 +313,7 @@ impl Open {
         let milliseconds = self.began.elapsed().as_secs_f64() * 1e3;
         self.text
             .extend(format!("],\"milliseconds\":{milliseconds}}}").bytes());
-        // Answers that fit into the buffers of a connection need no room.
+        // Answers that fit in the buffers of a connection need no room.
         let bytes = match self.text.len() {
             0..=SMALL_BODY => 0,
             bytes => bytes.min(ROOM) as u32,
@@ -338,7 +339,7 @@ impl Open {
     }
 }
 
-/// Hands `take` the rows of a pass as the net takes them.
+/// Calls `take` with the rows of a pass as input of the net.
 fn with_input<T>(input: Flow, values: &[f32], take: impl FnOnce(Input<'_>) -> T) -> T {
     let sizes = sizes(input);
     let width: usize = sizes.iter().product();
@@ -385,11 +386,11 @@ mod tests {
         };
         check(&[3], 8, 0, &[3]);
         check(&[100], 8, 0, &[8]);
-        // The oldest is long: it gets its quarter, and what is left.
+        // The oldest is long: it gets its quarter plus the remainder.
         check(&[100, 1, 2], 16, 0, &[13, 1, 2]);
         check(&[100, 90, 1, 12, 2], 16, 0, &[4 + 9, 0, 1, 0, 2]);
         check(&[100, 4, 4, 4, 4], 16, 0, &[4, 4, 4, 4, 0]);
-        // Of single rows the oldest has one in four.
+        // With passes of one row, the oldest gets one in four.
         let firsts = (0..4).map(|pass| rows_of_pass(&[50, 1, 1], 1, pass));
         assert_eq!(
             firsts.collect::<Vec<_>>(),
@@ -409,12 +410,12 @@ mod tests {
             pace.rows
         };
         assert_eq!(passes(100, 1, 20), PASS);
-        // Rows of 0.5 ms: some ten.
+        // Rows of 0.5 ms: about ten per pass.
         assert!((4..=16).contains(&passes(0, 500, 20)));
         assert!((4..=16).contains(&passes(0, 500, 21)));
-        // Rows that cost nothing next to what every pass costs.
+        // Rows that cost little compared with the fixed cost of a pass.
         assert_eq!(passes(30_000, 50, 20), PASS);
-        // What a request leaves unused says nothing.
+        // A pass that is not full gives no information.
         let mut pace = Pace::default();
         for _ in 0..5 {
             pace.passed(1, 16, Duration::from_micros(10));

@@ -1,10 +1,10 @@
-//! What keeps one client from taking everything: a limit on what each has, and lines in which clients take turns.
+//! Fairness among clients: a limit on the slots of each, and queues in which clients take turns.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-/// The sender of requests: an address, or the network of an IPv6 address that one customer has.
+/// The sender of requests: an address, or for IPv6 the network of one customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Client(IpAddr);
 
@@ -17,13 +17,13 @@ impl From<SocketAddr> for Client {
     }
 }
 
-/// Places for requests, of which one client gets at most seven eighths.
+/// Slots for requests; one client gets at most seven eighths.
 pub(crate) struct Places {
     total: usize,
     taken: Mutex<HashMap<Client, usize>>,
 }
 
-/// One of these places, until it is dropped.
+/// One of these slots, until dropped.
 pub(crate) struct Taken {
     client: Client,
     places: Arc<Places>,
@@ -35,7 +35,7 @@ impl Places {
         Arc::new(Places { total, taken })
     }
 
-    /// Takes a place, or says how many the client has, or all clients together.
+    /// Takes a slot; the error is the number of slots taken by the client, or by all clients.
     pub(crate) fn take(self: &Arc<Places>, client: Client) -> Result<Taken, usize> {
         let mut taken = locked(&self.taken);
         let all: usize = taken.values().sum();
@@ -64,14 +64,14 @@ impl Drop for Taken {
     }
 }
 
-/// A line in which the clients take turns.
+/// A queue in which clients take turns.
 pub(crate) struct Line<T> {
     waiting: Mutex<Waiting<T>>,
     changed: Condvar,
 }
 
 struct Waiting<T> {
-    /// Those of each client, the next client first.
+    /// Items of each client, the next client first.
     of: VecDeque<(Client, VecDeque<T>)>,
     is_closed: bool,
 }
@@ -85,7 +85,7 @@ impl<T> Line<T> {
         }
     }
 
-    /// Adds one to the end; drops it where the line is closed.
+    /// Appends an item; drops it if the queue is closed.
     pub(crate) fn push(&self, client: Client, one: T) {
         let mut waiting = locked(&self.waiting);
         if waiting.is_closed {
@@ -98,12 +98,12 @@ impl<T> Line<T> {
         self.changed.notify_one();
     }
 
-    /// Takes up to `most` that wait.
+    /// Takes up to `most` waiting items.
     pub(crate) fn take_now(&self, most: usize) -> Vec<T> {
         locked(&self.waiting).next(most)
     }
 
-    /// Takes up to `most`, and waits until there is one; none once the line is closed.
+    /// Waits for an item and takes up to `most`; empty once the queue is closed.
     pub(crate) fn take(&self, most: usize) -> Vec<T> {
         let waiting = locked(&self.waiting);
         let is_idle = |waiting: &mut Waiting<T>| waiting.of.is_empty() && !waiting.is_closed;
@@ -111,7 +111,7 @@ impl<T> Line<T> {
         waiting.unwrap_or_else(PoisonError::into_inner).next(most)
     }
 
-    /// Drops all that wait, and ends those that take.
+    /// Drops all waiting items, and wakes the takers.
     pub(crate) fn close(&self) {
         let mut waiting = locked(&self.waiting);
         waiting.is_closed = true;
@@ -166,7 +166,7 @@ mod tests {
         taken.pop();
         drop(others);
         assert!(places.take(one).is_ok() && places.take(other).is_ok());
-        // Few places have no part for others.
+        // Few slots leave no reserve for others.
         let few = Places::new(2);
         let _taken = [(); 2].map(|()| few.take(one).ok().unwrap());
         assert_eq!(few.take(other).err(), Some(2));

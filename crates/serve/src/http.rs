@@ -2,23 +2,23 @@
 //!
 //! One thread does all input and output. It never computes: a body is passed unparsed to the [`Queue`].
 //!
-//! | limit | where it is exceeded |
+//! | limit | response if exceeded |
 //! |---|---|
 //! | classification requests in progress, and seven eighths of them for one client | 503 with Retry-After, at once |
 //! | a quarter of them with large pictures | 503 with Retry-After, at once |
-//! | pixels of a picture | 413, before it is decoded |
-//! | bytes of a body | 413, before the body is read where its length is declared |
+//! | pixels of a picture | 413, before decoding |
+//! | bytes of a body | 413, before the body is read if its length is declared |
 //! | bytes of all bodies of a size | the next waits to be read, and gets 503 once its time is over |
-//! | seconds in which a body arrives | 408 |
-//! | seconds in which it is answered | 503 |
-//! | classes that an answer names | 400 |
-//! | bytes of large answers that clients have not taken | 503 |
-//! | seconds in which an answer is taken | the connection is closed |
-//! | seconds in which a head arrives, and between two requests | the connection is closed |
+//! | seconds for a body to arrive | 408 |
+//! | seconds for answering it | 503 |
+//! | classes in an answer | 400 |
+//! | bytes of large answers that clients have not received | 503 |
+//! | seconds for receiving an answer | the connection is closed |
+//! | seconds for a head to arrive, and between two requests | the connection is closed |
 //! | connections | the next waits to be accepted; one of a client that has seven eighths is closed |
 //!
-//! What is left of the body of a refused request is read and dropped for a while, since a client that still sends would
-//! lose the refusal with its connection.
+//! The server reads and drops the rest of a refused request's body for a while, since a client that is still sending
+//! would lose the refusal with its connection.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -56,16 +56,16 @@ use crate::queue::Queue;
 use crate::task::{SMALL_BODY, Task, Told};
 use crate::timely::Timely;
 
-/// Connections in addition to those with requests in progress: overload gets an answer instead of waiting.
+/// Connections in addition to those with requests in progress: overload gets an answer instead of a wait.
 const SPARE_CONNECTIONS: usize = 1024;
-/// How long current requests may take once the server must end.
+/// Time for current requests to finish once the server must end.
 const GRACE: Duration = Duration::from_secs(1);
-/// How often it is asked whether the server is to end.
+/// Interval of checks whether the server must end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Bytes of a body that does not wait for larger ones, and of all such bodies.
+/// Most bytes of a body that does not wait for larger ones, and of all such bodies.
 const USUAL_BODY: usize = 256 << 10;
 const USUAL_BODIES: usize = 4 << 20;
-/// Files that a process has open next to connections.
+/// Open files of the process other than connections.
 const OTHER_FILES: usize = 64;
 /// Most bytes that a connection reads ahead.
 const READ_AHEAD: usize = 16 << 10;
@@ -79,7 +79,7 @@ pub struct Limits {
     pub concurrency: usize,
     /// Bytes of a body.
     pub body_bytes: usize,
-    /// Time in which a request arrives, and again that in which it is answered.
+    /// Time for a request to arrive, and the same again for the answer.
     pub time: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Default for Limits {
     }
 }
 
-/// A body, and its room until it is answered.
+/// A body, and its room until answered.
 type Held = (Vec<u8>, Option<OwnedSemaphorePermit>);
 
 /// State shared by all requests.
@@ -106,7 +106,7 @@ pub(crate) struct Service {
     places: Arc<Places>,
     /// Bytes of bodies above [`SMALL_BODY`] up to [`USUAL_BODY`].
     usual_room: Arc<Semaphore>,
-    /// Bytes of larger bodies: one of the largest, or several that are smaller.
+    /// Bytes of larger bodies: one of the largest, or several smaller ones.
     large_room: Arc<Semaphore>,
 }
 
@@ -140,7 +140,7 @@ impl Service {
 
 /// Serves until `interrupt` is set, then finishes current requests for a moment. Calls `ready` with the address.
 ///
-/// Errors: an address that cannot be listened on.
+/// Errors: an address that it cannot listen on.
 pub(crate) fn serve(
     service: &Arc<Service>,
     address: (&str, u16),
@@ -149,7 +149,7 @@ pub(crate) fn serve(
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread();
     let runtime = { runtime }.enable_all().build()?;
-    // Names are resolved here: the runtime would start a thread for it.
+    // Resolves names here: the runtime would start a thread for it.
     let addresses: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
     runtime.block_on(async {
         let listener = TcpListener::bind(&addresses[..]).await?;
@@ -165,7 +165,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
     builder
         .timer(TokioTimer::new())
         .max_buf_size(READ_AHEAD)
-        // A client that has sent all may close its half of the connection.
+        // A client that has sent everything may close its half of the connection.
         .half_close(true)
         .header_read_timeout(service.limits.time);
     let most = service.limits.concurrency.saturating_add(SPARE_CONNECTIONS);
@@ -180,7 +180,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
             _ = look.tick() => continue,
         };
         let Ok((stream, address)) = accepted else {
-            // Out of file descriptors, for one: those that close make room.
+            // For instance out of file descriptors: closing connections free some.
             sleep(LOOK).await;
             continue;
         };
@@ -199,7 +199,7 @@ async fn accept(listener: TcpListener, service: &Arc<Service>, interrupt: &Inter
         let connection = builder.serve_connection(stream, service);
         let connection = graceful.watch(connection);
         tokio::spawn(async move {
-            // The other end may break off at any time.
+            // The peer may disconnect at any time.
             let _ = connection.await;
             drop((permit, place));
         });
@@ -310,7 +310,7 @@ async fn embed(
     computed(service, client, request, true).await
 }
 
-/// What the net makes of a request: classes, or `features`.
+/// The result of a request: classes, or `features`.
 async fn computed(
     service: Arc<Service>,
     client: Client,
@@ -392,7 +392,7 @@ async fn answer(
     }
 }
 
-/// The body, whole.
+/// Receives the whole body.
 async fn received(
     service: &Service,
     declared: Option<u64>,
@@ -443,7 +443,7 @@ async fn received(
     }
 }
 
-/// The number of a query such as `k=5`.
+/// The value of a query such as `k=5`.
 fn k_of(query: &str) -> Result<usize, Refusal> {
     let k = query.strip_prefix("k=").and_then(|text| text.parse().ok());
     k.ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! A trained net answers over HTTP.
+//! Serves a trained net over HTTP.
 //!
 //! ```text
 //! http.rs      connections, paths, limits            one thread, never computes
@@ -9,9 +9,9 @@
 //! engine.rs    net → class index → text              one thread, with the processors of a pool
 //! ```
 //!
-//! A head over very many classes is not loaded: the net makes features, and a [`ClassIndex`](pelton_softmax::ClassIndex) over the class
-//! vectors finds the nearest. Heads that have no class vectors rank by themselves, and nets without such a head by
-//! their logits.
+//! A head over very many classes is not loaded: the net computes features, and a
+//! [`ClassIndex`](pelton_softmax::ClassIndex) over the class vectors finds the nearest. Heads without class vectors
+//! rank by themselves, and nets without such a head rank by their logits.
 
 mod engine;
 mod fair;
@@ -47,10 +47,10 @@ use engine::Engine;
 use http::Service;
 use reader::Reader;
 
-/// Most requests at once, which are connections and answers in memory.
+/// Most requests at once; each has a connection and an answer in memory.
 const MOST_REQUESTS: usize = 1 << 16;
 
-/// How often a start looks whether it is to end.
+/// Interval of checks for an interruption at startup.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Settings of a server.
@@ -101,9 +101,9 @@ struct IndexFigures {
     build_s: f64,
 }
 
-/// Serves until it is interrupted; `ready` is told the address.
+/// Serves until interrupted; `ready` receives the address.
 ///
-/// Errors: a run that is not finished, damaged, or of language; an address that cannot be listened on.
+/// Errors: a run that is not finished, damaged, or of language; an address that it cannot listen on.
 pub fn run(
     config: &ServeConfig,
     ready: impl FnOnce(SocketAddr),
@@ -152,7 +152,7 @@ pub fn run(
     })
 }
 
-/// Does `work` on a thread, which is left behind when `interrupt` is set: building an index takes long.
+/// Does `work` on a thread and abandons it if `interrupt` is set: building an index takes long.
 fn interruptible<T: Send + 'static>(
     interrupt: &Interrupt,
     observer: Observer<'_>,

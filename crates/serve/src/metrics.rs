@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// Ends of the latency classes, in seconds.
+/// Upper bounds of the latency buckets, in seconds.
 const SECONDS: [f64; 13] = [
     0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0,
 ];
@@ -16,10 +16,11 @@ const SECONDS: [f64; 13] = [
 pub(crate) struct Metrics {
     /// Responses by status, of all paths.
     responses: Mutex<BTreeMap<u16, u64>>,
-    /// Rows that were classified, and the requests they came in.
+    /// Classified rows, and the requests they came in.
     queries: AtomicU64,
     in_flight: AtomicU64,
-    /// Times of answered requests, by the first of [`SECONDS`] that is not less; the last of all longer ones.
+    /// Counts of answered requests by the first of [`SECONDS`] that is not less than their time; the last counts longer
+    /// ones.
     latencies: [AtomicU64; SECONDS.len() + 1],
     microseconds: AtomicU64,
 }
@@ -55,7 +56,7 @@ impl Metrics {
         self.queries.fetch_add(queries, Relaxed);
     }
 
-    /// Rows that were classified.
+    /// Number of classified rows.
     pub(crate) fn queries(&self) -> u64 {
         self.queries.load(Relaxed)
     }

@@ -1,21 +1,21 @@
 //! Parsing requests, and refusals.
 //!
-//! Vectors are read into one list of numbers, and only as many as the net takes: a body of brackets needs no
-//! more memory than its length.
+//! Vectors are read into one list, with no more numbers than the net takes: a body of brackets needs no more memory
+//! than its length.
 
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// Most vectors of a request.
+/// Most vectors in a request.
 pub(crate) const MOST_ROWS: usize = 1024;
-/// Most classes that an answer names for each of them.
+/// Most classes in an answer for each vector.
 pub(crate) const MOST_CLASSES: usize = 1000;
-/// Most classes that an answer names for all of them: about 2 MB of text.
+/// Most classes in an answer for all vectors: about 2 MB of text.
 const MOST_NAMED: usize = 32_768;
 
-/// A refusal: an HTTP status and a sentence.
+/// A refusal: an HTTP status and a message.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Refusal {
     pub(crate) status: u16,
@@ -38,7 +38,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// From a content type; JSON where there is none.
+    /// From a content type; JSON if absent.
     pub(crate) fn of(content_type: Option<&str>) -> Result<Kind, Refusal> {
         let text = content_type.unwrap_or("application/json");
         let essence = text.split(';').next().unwrap_or_default().trim();
@@ -55,29 +55,29 @@ impl Kind {
     }
 }
 
-/// A request, as it arrived.
+/// A request as it arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked<B> {
     pub(crate) kind: Kind,
-    /// Whether it asks for features instead of classes.
+    /// Whether it requests features instead of classes.
     pub(crate) features: bool,
-    /// Classes that the address asks for.
+    /// Number of classes requested in the address.
     pub(crate) k: Option<usize>,
     pub(crate) body: B,
 }
 
-/// A request, read.
+/// A parsed request.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Question {
     pub(crate) rows: Rows,
-    /// Classes it wants of each; none where it wants the features.
+    /// Number of classes wanted for each row; `None` for features.
     pub(crate) k: Option<usize>,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Rows {
     Vectors(Vectors),
-    /// Encoded.
+    /// An encoded picture.
     Image(Vec<u8>),
 }
 
@@ -85,7 +85,7 @@ pub(crate) enum Rows {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Vectors {
     pub(crate) count: usize,
-    /// Vector by vector; incomplete where they are too many or one has a wrong length.
+    /// The numbers vector by vector; incomplete if there are too many vectors or one has a wrong length.
     pub(crate) values: Vec<f32>,
     /// The first vector of a wrong length, and its length.
     pub(crate) wrong: Option<(usize, usize)>,
@@ -106,7 +106,7 @@ enum Key {
     K,
 }
 
-/// Reads a body whose vectors have `width` numbers.
+/// Reads a body with vectors of `width` numbers.
 struct Body {
     width: usize,
 }
@@ -256,7 +256,7 @@ impl<B: AsRef<[u8]>> Asked<B> {
             return Err(bad(format!("`k` is {k}; give 1 to {MOST_CLASSES}")));
         }
         let named = k.unwrap_or(0);
-        // JSON has no NaN, and numbers beyond f32 are refused as they are read.
+        // JSON has no NaN, and the parser refuses numbers beyond f32.
         match &rows {
             Rows::Vectors(rows) if !(1..=MOST_ROWS).contains(&rows.count) => Err(bad(format!(
                 "`features` contains {} vectors; send 1 to {MOST_ROWS} at once",

@@ -1,4 +1,4 @@
-//! Requests on their way to the one thread that answers them.
+//! The queues of requests to the one thread that answers them.
 //!
 //! ```text
 //! small bodies ──────────────────────────┐
@@ -7,10 +7,10 @@
 //!             └─→ large: one thread ─────┘
 //! ```
 //!
-//! The thread that answers takes all waiting requests at once, so requests that arrive together share a pass through the
-//! net, and a single request does not wait. A pass uses every processor, so a second thread would gain nothing. What
-//! takes longer to read than a small request may wait is read by threads of a lower priority; a picture larger than most
-//! by one of them, so that its memory is taken once.
+//! The thread that answers takes all waiting requests at once, so requests that arrive together share a pass through
+//! the net, and a single request does not wait. A pass uses every processor, so a second thread would gain nothing.
+//! Threads of a lower priority read requests that would delay small ones; a single one of them decodes very large
+//! pictures, so that their memory is needed only once.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,23 +23,23 @@ use crate::question::Refusal;
 use crate::reader::{MOST_PIXELS, Reader, Stage};
 use crate::task::{SMALL_BODY, Task};
 
-/// Pixels of pictures that threads decode side by side; larger ones are decoded one after the other.
+/// Most pixels of pictures that threads decode in parallel; larger ones are decoded one by one.
 const FEW_PIXELS: u64 = 2_000_000;
-/// One in so many requests may have a picture of more than [`FEW_PIXELS`]: each takes up to a second.
+/// One in this many requests may have a picture of more than [`FEW_PIXELS`]: each takes up to a second.
 const ONE_LARGE_IN: usize = 4;
-/// Threads that read.
+/// Most reading threads.
 const MOST_READERS: usize = 8;
-/// How long the end of a queue waits for its threads. A longer computation ends after its pass, since no client
-/// waits for its answers.
+/// How long a closing queue waits for its threads. A longer computation ends after its pass, since no client waits for
+/// its answers.
 const LAST_PASS: Duration = Duration::from_millis(100);
 
-/// The threads, and the lines to them.
+/// The threads, and their queues.
 pub(crate) struct Queue {
     lines: Arc<Lines>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Where requests wait.
+/// The queues of requests.
 struct Lines {
     answering: Line<Task>,
     reading: Line<Task>,
@@ -48,9 +48,10 @@ struct Lines {
 }
 
 impl Queue {
-    /// For `requests` at once. `answer` takes requests until its line is closed, and may return some to be read.
+    /// A queue for `requests` at once. `answer` takes requests until its queue is closed, and may return some to be
+    /// read.
     ///
-    /// Errors: no thread can be started.
+    /// Errors: a thread cannot be started.
     pub(crate) fn new(
         requests: usize,
         readers: usize,
@@ -67,7 +68,7 @@ impl Queue {
             lines,
             threads: Vec::new(),
         };
-        // From here on the threads that run are ended with the queue.
+        // From here on, dropping the queue ends its running threads.
         queue.start("pelton-answers", |lines| {
             answer(&lines.answering, &lines.reading)
         })?;
@@ -139,7 +140,7 @@ impl Lines {
     }
 }
 
-/// Lets threads of usual priority run first.
+/// Lets threads of normal priority run first.
 fn yield_to_others() {
     // On other systems this would be the priority of the whole process.
     #[cfg(target_os = "linux")]
@@ -187,7 +188,7 @@ mod tests {
         })
     }
 
-    /// A request with a grey picture in digits, which take their time.
+    /// A request with a grey picture as JSON numbers, which are slow to parse.
     fn picture(side: usize) -> (Task, tokio::sync::oneshot::Receiver<Told>) {
         let pixels = "7 ".repeat(side * side);
         asked(format!("P2 {side} {side} 255\n{pixels}").into_bytes())
@@ -205,7 +206,7 @@ mod tests {
         Task::new(client, place, asked, None)
     }
 
-    /// One picture of 7000 × 7000 held up all others for a second.
+    /// One picture of 7000 × 7000 once blocked all other requests for a second.
     #[test]
     fn a_large_picture_is_decoded_off_the_answering_thread() {
         let (sender, answered) = channel();

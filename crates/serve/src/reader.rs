@@ -1,4 +1,4 @@
-//! Bodies to what the net takes.
+//! Converts bodies to inputs of the net.
 
 use pelton_feed::Exif;
 use pelton_image::{Augment, ImageError, Limits, Output, Pipeline, Pixels, Workspace};
@@ -6,12 +6,12 @@ use pelton_nn::Flow;
 
 use crate::question::{Asked, Question, Refusal, Rows};
 
-/// Most numbers of an answer with features: about 1.5 MB of text.
+/// Most numbers in an answer with features: about 1.5 MB of text.
 const MOST_FEATURES: usize = 1 << 17;
-/// Pixels of the largest picture that is decoded.
+/// Pixels of the largest picture to decode.
 pub(crate) const MOST_PIXELS: u64 = 50_000_000;
 
-/// Makes inputs of bodies.
+/// Converts bodies to inputs.
 pub(crate) struct Reader {
     pub(crate) input: Flow,
     /// The processing of pictures, without randomness, for the channels of the net.
@@ -19,27 +19,27 @@ pub(crate) struct Reader {
     pub(crate) exif: Exif,
     /// Default number of classes in an answer.
     pub(crate) top: usize,
-    /// Numbers of the features that are compared with classes, if there are such.
+    /// Size of the features that are compared with classes, if there are any.
     pub(crate) features: Option<usize>,
 }
 
-/// How far a request is.
+/// The stage of a request.
 pub(crate) enum Stage {
     Asked(Asked<Vec<u8>>),
     Read(Question),
     Prepared(Prepared),
 }
 
-/// A question as the net takes it.
+/// A question as input of the net.
 pub(crate) struct Prepared {
-    /// Row by row.
+    /// The numbers row by row.
     pub(crate) values: Vec<f32>,
     pub(crate) rows: usize,
     pub(crate) k: Option<usize>,
 }
 
 impl Reader {
-    /// What is asked.
+    /// Parses a request.
     pub(crate) fn read<B: AsRef<[u8]>>(&self, asked: &Asked<B>) -> Result<Question, Refusal> {
         let width = match self.input {
             Flow::Row(width) => width,
@@ -67,7 +67,7 @@ impl Reader {
         Ok(question)
     }
 
-    /// The question as the net takes it; as it is, if it is a picture of more than `most_pixels`.
+    /// The question as input of the net; unchanged, if it is a picture of more than `most_pixels`.
     pub(crate) fn prepared(&self, question: Question, most_pixels: u64) -> Result<Stage, Refusal> {
         let k = question.k;
         match (question.rows, self.input) {
@@ -120,7 +120,8 @@ impl Reader {
         }
     }
 
-    /// A picture as the run measured its own. Images that would not have the net's input size are resized first.
+    /// Processes a picture as in the run's evaluation. Images that would not have the net's input size are resized
+    /// first.
     fn draw(
         &self,
         mut pixels: Pixels,

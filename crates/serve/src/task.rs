@@ -1,4 +1,4 @@
-//! A request on its way to its answer.
+//! A request in progress, with the receiver of its answer.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
@@ -12,19 +12,19 @@ use crate::reader::{Reader, Stage};
 /// Bytes of a small body, and of a small answer.
 pub(crate) const SMALL_BODY: usize = 16 << 10;
 
-/// A request on its way.
+/// A request in progress.
 pub(crate) struct Task {
     pub(crate) client: Client,
     pub(crate) stage: Stage,
     pub(crate) reply: Reply,
     pub(crate) began: Instant,
-    /// Its place among all requests.
+    /// Its slot among all requests.
     pub(crate) place: Taken,
     /// Room for its body, and then for the numbers read from it.
     pub(crate) room: Option<OwnedSemaphorePermit>,
 }
 
-/// The text of an answer, which has its room until it is written.
+/// The text of an answer, with its room until written.
 pub(crate) struct Text {
     pub(crate) text: Vec<u8>,
     pub(crate) _room: OwnedSemaphorePermit,
@@ -36,10 +36,10 @@ impl AsRef<[u8]> for Text {
     }
 }
 
-/// The text of an answer and the rows it answers, or why there is none.
+/// The text of an answer and its number of rows, or the refusal.
 pub(crate) type Told = Result<(Text, u64), Refusal>;
 
-/// Delivers one answer to its waiting client. Dropped without one, it says that answering failed.
+/// Delivers one answer to its waiting client. If dropped without an answer, the client receives an error.
 pub(crate) struct Reply(oneshot::Sender<Told>);
 
 impl Reply {
@@ -54,7 +54,7 @@ impl Reply {
 }
 
 impl Task {
-    /// A request, and where its answer comes. The answer fails where answering it panicked.
+    /// A request, and the receiver of its answer. The answer is an error if answering panics.
     pub(crate) fn new(
         client: Client,
         place: Taken,
@@ -73,8 +73,8 @@ impl Task {
         (task, answer)
     }
 
-    /// Reads and prepares it as far as it has no more pixels. None where it is answered by a refusal or no longer
-    /// waited for; a panic fails this request only.
+    /// Reads it, and prepares it unless it has more pixels. `None` if it was refused or its client no longer waits; a
+    /// panic fails only this request.
     pub(crate) fn advanced(mut self, reader: &Reader, most_pixels: u64) -> Option<Task> {
         if self.reply.is_closed() {
             return None;

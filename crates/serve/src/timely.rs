@@ -1,6 +1,6 @@
-//! A connection whose peer must read what is written within a time limit.
+//! A connection with a time limit for its peer to read written data.
 //!
-//! Otherwise a client that asks and never reads would hold its answer for ever.
+//! Otherwise a client that never reads would hold its answer for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use tokio::time::{Sleep, sleep};
 pub(crate) struct Timely<S> {
     stream: S,
     time: Duration,
-    /// The end of the time, from the first write that waits until all is written.
+    /// The deadline, from the first write that waits until all is written.
     end: Option<Pin<Box<Sleep>>>,
 }
 
@@ -71,7 +71,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timely<S> {
         self.in_time(context, written)
     }
 
-    /// Without it an answer would be copied before it is written.
+    /// Avoids copying an answer before writing it.
     fn is_write_vectored(&self) -> bool {
         self.stream.is_write_vectored()
     }

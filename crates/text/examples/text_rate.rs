@@ -1,8 +1,8 @@
-//! How fast sentences become numbers, next to a plain loop and next to what memory allows.
+//! Measures how fast sentences become ids, compared with a plain loop and with memory speed.
 //!
-//! `cargo run --release -p pelton-text --example text_rate -- FILE TIMES` reads a text, repeats it, and
-//! prints lines of CSV: what was done, bytes, tokens, seconds. The ways are taken in turn, so that
-//! whatever else the machine does falls on all; their numbers are compared before anything is printed.
+//! `cargo run --release -p pelton-text --example text_rate -- FILE TIMES` reads a text, repeats it, and prints lines of
+//! CSV: method, bytes, tokens, seconds. The methods run in turn, so that other load on the machine affects all; their
+//! token counts are compared before printing.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use pelton_text::{Ends, LineLengths, Special, Tokenizer, Vocabulary, VocabularyO
 
 const RUNS: usize = 15;
 
-/// Does it once, and returns how many tokens there were.
+/// Runs a method once and returns the number of tokens.
 type Way<'a> = Box<dyn FnMut() -> usize + 'a>;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         begin: false,
         end: true,
     };
-    // Sentences come as slices, so finding the ends of lines is no part of what is measured.
+    // Sentences come as slices, so the measurement excludes finding the ends of lines.
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
     lines.retain(|line| !line.is_empty());
 
@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             vocabulary.map_or(0, |vocabulary| vocabulary.size() as usize)
         }),
     ));
-    // One read of every byte: what memory allows.
+    // One read of every byte, at memory speed.
     ways.push((
         "sum of bytes",
         Box::new(|| {

@@ -1,4 +1,4 @@
-//! What can be wrong with text, vocabularies and sentences.
+//! Errors of text, vocabularies and sentences.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use pelton_storage::StorageError;
 /// Why a text, a vocabulary or a batch of sentences is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
-    /// The text, a setting or a vocabulary's content is wrong: a sentence that ends with the remedy.
+    /// The text, a setting or a vocabulary's content is wrong: a message that ends with the remedy.
     #[error("{0}")]
     Input(Cow<'static, str>),
     /// A file could not be opened, read or written.

@@ -5,7 +5,7 @@
 use crate::white_space::BlockBits;
 use crate::white_space::filled;
 
-/// How long a line is.
+/// Length of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LineLength {
     /// Words in it.
@@ -51,7 +51,7 @@ impl LineLengths {
         }
     }
 
-    /// The last line, where its end is missing.
+    /// The last line, if it has no end.
     pub fn finish(self) -> Option<LineLength> {
         (self.line.bytes > 0).then(|| self.without_return())
     }

@@ -13,11 +13,12 @@
 //! # Ok::<(), pelton_text::TextError>(())
 //! ```
 //!
-//! A [`Tokenizer`] says what a token is: a run of bytes without white space, or a byte. Words are found 64 bytes at a time
-//! ([`BlockBits`]); [`words`] iterates over them, [`LineLengths`] counts them in each line of a text that arrives in pieces. A
-//! [`Vocabulary`], counted on all threads from a text, gives tokens their ids and is saved in a readable file.
+//! A [`Tokenizer`] defines a token: a run of bytes without white space, or a byte. Words are found 64 bytes at a time
+//! ([`BlockBits`]); [`words`] iterates over them, [`LineLengths`] counts them in each line of a text that arrives in
+//! pieces. A [`Vocabulary`], counted on all threads from a text, gives tokens their ids and is saved in a readable
+//! file.
 //!
-//! No encoding is required: bytes that are not UTF-8 are bytes of words like any other.
+//! No encoding is required: bytes that are not UTF-8 are ordinary bytes of words.
 
 mod error;
 mod tokenizer;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::vocabulary::Vocabulary;
 
-/// A vocabulary from the bytes of its file, where they are valid.
+/// A vocabulary from the bytes of its file, if they are valid.
 pub fn load_vocabulary(file: &[u8]) -> Option<Vocabulary> {
     Vocabulary::from_file(file, Path::new("memory")).ok()
 }

@@ -1,4 +1,4 @@
-//! What a token is.
+//! Definitions of a token.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::error::TextError;
 use crate::white_space::BlockBits;
 
-/// What a text is cut into.
+/// The unit that a text is cut into.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tokenizer {
     /// Runs of bytes without white space.
@@ -54,7 +54,7 @@ impl FromStr for Tokenizer {
     }
 }
 
-/// The two sides of a pair of sentences, split at the first tab; `None` where there is none.
+/// The two sides of a pair of sentences, split at the first tab; `None` without a tab.
 pub fn pair_sides(text: &[u8]) -> Option<[&[u8]; 2]> {
     let tab = text.iter().position(|&byte| byte == b'\t')?;
     Some([&text[..tab], &text[tab + 1..]])

@@ -10,8 +10,8 @@ use crate::words::{for_each_word, words};
 
 /// Special tokens, which are not words of the text; their ids come first.
 ///
-/// A word of a text that is spelled like one of them is that token, so `<unk>` in a corpus whose rare
-/// words were replaced by it is the unknown token and no other.
+/// A word spelled like one of them is that token, so `<unk>` in a corpus that replaces rare words by it is the unknown
+/// token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Special {
@@ -29,7 +29,7 @@ impl Special {
     /// All of them, in the order of their ids.
     pub const ALL: [Special; 4] = [Special::Pad, Special::Unknown, Special::Begin, Special::End];
 
-    /// How many there are, which is the id of the first other token.
+    /// Number of special tokens, which is the id of the first other token.
     pub const COUNT: u32 = Special::ALL.len() as u32;
 
     /// Its id.
@@ -51,9 +51,9 @@ impl Special {
 /// Which words get ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VocabularyOptions {
-    /// What a token is. All bytes have ids, whatever the other options.
+    /// Definition of a token. All bytes have ids, whatever the other options.
     pub tokenizer: Tokenizer,
-    /// Words that occur less often get none.
+    /// Words that occur less often get no id.
     pub min_count: u64,
     /// Most tokens of the vocabulary, including the special ones.
     pub max_size: Option<u32>,
@@ -89,8 +89,8 @@ const BYTES: [u8; 256] = {
     bytes
 };
 
-/// Ids for the tokens of a text: the special ones from 0, then words by count, the most frequent first, and by their
-/// bytes where counts are equal; or the 256 bytes in order.
+/// Ids for the tokens of a text: the special ones from 0, then words by count, the most frequent first, ties by their
+/// bytes; or the 256 bytes in order.
 ///
 /// Memory: the bytes of the words and about 20 more a word. A look-up takes one hash and one comparison.
 #[derive(Clone, Debug)]
@@ -105,7 +105,7 @@ pub struct Vocabulary {
 impl Vocabulary {
     /// Counts the words of sentences, one after another.
     ///
-    /// Errors: no room for the special tokens, or more words than ids.
+    /// Errors: a `max_size` below the number of special tokens, or more words than ids.
     pub fn from_sentences<S: AsRef<[u8]>>(
         sentences: impl IntoIterator<Item = S>,
         options: &VocabularyOptions,
@@ -121,10 +121,10 @@ impl Vocabulary {
         Vocabulary::of_counts(&counts, options)
     }
 
-    /// Counts the words of chunks of sentences on all threads of the pool it is called in; the result is
-    /// that of [`Vocabulary::from_sentences`].
+    /// Counts the words of chunks of sentences on all threads of the current pool; the result equals that of
+    /// [`Vocabulary::from_sentences`].
     ///
-    /// Errors: no room for the special tokens, or more words than ids.
+    /// Errors: a `max_size` below the number of special tokens, or more words than ids.
     pub fn from_chunks<C>(
         chunks: impl ParallelIterator<Item = C>,
         options: &VocabularyOptions,
@@ -142,9 +142,9 @@ impl Vocabulary {
         }
     }
 
-    /// Counts the words of a text in memory, likewise.
+    /// Counts the words of a text in memory on all threads of the current pool.
     ///
-    /// Errors: no room for the special tokens, or more words than ids.
+    /// Errors: a `max_size` below the number of special tokens, or more words than ids.
     pub fn from_text(text: &[u8], options: &VocabularyOptions) -> Result<Vocabulary, TextError> {
         check(options)?;
         match options.tokenizer {
@@ -153,8 +153,8 @@ impl Vocabulary {
         }
     }
 
-    /// The vocabulary of these words in the order of their ids, which follow those of the special tokens; the list
-    /// may begin with these. Nothing is counted.
+    /// The vocabulary of these words in the order of their ids, after the special tokens; the list may begin with
+    /// those. All counts are 0.
     ///
     /// Errors: a word appears twice or is not a word; or more words than ids.
     pub fn from_words<W: AsRef<[u8]>>(listed: &[W]) -> Result<Vocabulary, TextError> {
@@ -245,7 +245,7 @@ impl Vocabulary {
         Ok(Vocabulary::from_parts(self.tokenizer, words, counts))
     }
 
-    /// The parts of a vocabulary whose words are the special tokens, then others.
+    /// A vocabulary from its parts; words are the special tokens, then others.
     pub(crate) fn from_parts(
         tokenizer: Tokenizer,
         words: WordTable,
@@ -271,7 +271,7 @@ impl Vocabulary {
         }
     }
 
-    /// A hash of its tokens and their ids: two vocabularies with the same fingerprint encode text alike. Counts do
+    /// A hash of its tokens and their ids: two vocabularies with the same fingerprint encode text equally. Counts do
     /// not affect it. Takes a pass over the words.
     pub fn fingerprint(&self) -> u64 {
         let kind = crc32c::crc32c(self.tokenizer.to_string().as_bytes());
@@ -311,8 +311,8 @@ impl Vocabulary {
         }
     }
 
-    /// How often the token with this id occurs in the counted text, where `<unk>` counts all words without an id;
-    /// `None` where there is no such token or bytes are tokens.
+    /// How often the token with this id occurs in the counted text, with all words without an id counted for `<unk>`;
+    /// `None` for an unknown id or if tokens are bytes.
     pub fn count(&self, id: u32) -> Option<u64> {
         self.counts.get(id as usize).copied()
     }
@@ -336,8 +336,7 @@ impl Vocabulary {
         }
     }
 
-    /// Appends the text of tokens: words with a blank between, or bytes. `<pad>`, `<bos>` and `<eos>` leave nothing
-    /// behind.
+    /// Appends the text of tokens: words with a blank between, or bytes. `<pad>`, `<bos>` and `<eos>` add nothing.
     ///
     /// Errors: an id without a token; `out` is then unchanged.
     pub fn decode(&self, ids: &[u32], out: &mut Vec<u8>) -> Result<(), TextError> {

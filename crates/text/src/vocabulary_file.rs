@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A line has a count and a token; its index among these lines is the token's id. Words contain no white space, so
-//! lines are unambiguous, whatever their bytes are. Bytes as tokens need no lines. The checksum covers everything
+//! lines are unambiguous for any bytes. If tokens are bytes, there are no such lines. The checksum covers everything
 //! before its line. A file is valid only exactly as it would be written, so the same vocabulary is always the same
 //! file.
 
@@ -32,7 +32,7 @@ use crate::white_space::is_white_space;
 
 /// Starts the first line, which ends with the version.
 const HEAD: &str = "pelton-vocabulary ";
-/// The version that is written, and the newest that is read.
+/// The version to write, and the newest to read.
 const VERSION: u32 = 1;
 /// Most bytes of a file: offsets of words in memory have 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64;
@@ -50,7 +50,7 @@ impl Vocabulary {
         self.save_in(file)
     }
 
-    /// The same in a file that was started before.
+    /// The same into a file opened earlier.
     pub fn save_in(&self, mut file: WholeFile) -> Result<(), TextError> {
         let bytes = self.to_file();
         let (path, size) = (file.path().to_path_buf(), bytes.len() as u64);
@@ -82,7 +82,7 @@ impl Vocabulary {
                 .read_to_end(&mut bytes)
                 .map_err(|error| io_error(path, "read it", error))
         };
-        // Of a file of another kind no more than this is read.
+        // Reads no more than this of a file of another kind.
         read(HEAD.len() as u64)?;
         read(MOST_BYTES)?;
         Vocabulary::from_file(&bytes, path)
@@ -124,7 +124,7 @@ impl Vocabulary {
     }
 }
 
-/// The version in the first line, where it is that of a vocabulary.
+/// The version in the first line, if the file is a vocabulary.
 fn version(file: &[u8]) -> Option<String> {
     let rest = file.strip_prefix(HEAD.as_bytes())?;
     let line = rest.split(|byte| *byte == b'\n').next()?;
@@ -161,7 +161,7 @@ fn checked_body<'a>(file: &'a [u8], path: &Path) -> Result<&'a [u8], TextError> 
     }
 }
 
-/// What is wrong with a line.
+/// An invalid line.
 struct Wrong {
     line: u64,
     what: &'static str,

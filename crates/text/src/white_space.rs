@@ -1,8 +1,7 @@
 //! Finds white space and newlines in 64 bytes at once: the inner loop of all searches for words.
 //!
 //! A byte separates words if it is a blank, tab, newline, vertical tab, form feed or carriage return: the white space
-//! of ASCII, as C's `isspace` has it. The result is one bit a byte, so that words are counted and found by counting
-//! bits.
+//! of ASCII, as in C's `isspace`. The result is one bit a byte, so that words are counted and found by counting bits.
 
 /// Whether a byte separates words.
 #[inline]
@@ -20,7 +19,7 @@ pub struct BlockBits {
 }
 
 impl BlockBits {
-    /// Of a whole block.
+    /// The bits of a whole block.
     #[inline]
     pub fn of(block: &[u8; 64]) -> BlockBits {
         BlockBits {

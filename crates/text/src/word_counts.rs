@@ -70,7 +70,7 @@ impl WordCounts {
         Ok(all)
     }
 
-    /// The words by count, the most frequent first, and by their bytes where counts are equal.
+    /// The words by count, the most frequent first, ties by their bytes.
     pub(crate) fn sorted(&self) -> Vec<(&[u8], u64)> {
         let counts = self.counts.iter().copied();
         let mut sorted: Vec<(&[u8], u64)> = self.words.words().zip(counts).collect();
@@ -79,7 +79,7 @@ impl WordCounts {
     }
 }
 
-/// Parts of a text of about [`CHUNK`] bytes, none of which ends within a word.
+/// Parts of a text of about [`CHUNK`] bytes; none ends within a word.
 fn chunks(mut text: &[u8]) -> Vec<&[u8]> {
     let mut chunks = Vec::with_capacity(text.len() / CHUNK + 1);
     while text.len() > CHUNK {

@@ -1,9 +1,9 @@
 //! Words with ids from 0, in order of insertion: one string of bytes, the start of each word in it, and a hash table
 //! of ids.
 //!
-//! A word costs its bytes and about 10 more; a map from vectors of bytes would cost some 60 and follow a
-//! pointer for each comparison. The hash is seeded again in each process, so that no text can be made to
-//! collide; no result depends on it.
+//! A word costs its bytes and about 10 more; a map from vectors of bytes would cost some 60 and follow a pointer for
+//! each comparison. Each process draws a new hash seed, so that no text can be crafted to collide; results do not
+//! depend on it.
 
 use std::hash::{BuildHasher, Hasher};
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl WordTable {
     }
 }
 
-/// Whether there is an id for one more word than `words`, where the words together then have `bytes` bytes.
+/// Whether there is room for one more word after `words`, with `bytes` bytes in total then.
 fn check_room(words: u64, bytes: u64) -> Result<(), TextError> {
     if words < MOST_WORDS && bytes <= MOST_BYTES {
         Ok(())

@@ -25,7 +25,7 @@ pub struct Words<'a> {
     base: usize,
     /// Offset of the next block.
     next: usize,
-    /// The remaining bytes of the block where a word starts or ends.
+    /// The remaining bytes of the block at which a word starts or ends.
     edges: u64,
     /// Whether the last byte of the block belongs to a word.
     in_word: bool,
@@ -68,7 +68,7 @@ impl<'a> Iterator for Words<'a> {
 
 impl FusedIterator for Words<'_> {}
 
-/// Calls `each` with the range of every word of a text: as [`words`], but without returning between the words of a
+/// Calls `each` with the range of every word of a text; like [`words`], but without returning between the words of a
 /// block.
 #[inline]
 pub(crate) fn for_each_word(text: &[u8], mut each: impl FnMut(Range<usize>)) {

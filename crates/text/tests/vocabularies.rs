@@ -1,4 +1,4 @@
-//! Vocabularies: which words have which numbers, there and back, and what a file must be.
+//! Vocabularies: ids of words, round trips, and validity of files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -20,7 +20,7 @@ const BYTES: VocabularyOptions = VocabularyOptions {
     max_size: None,
 };
 
-/// Tokens with their counts, in the order of their numbers.
+/// Tokens with their counts, in the order of their ids.
 fn tokens(vocabulary: &Vocabulary) -> Vec<(String, u64)> {
     (0..vocabulary.size())
         .map(|id| {
@@ -52,7 +52,7 @@ fn words_by_count_and_bytes() {
         WORDS,
         &[&none[..], &[("b", 3), ("a", 2), ("c", 1)]].concat(),
     );
-    // A word spelled like a special token is that token; words left out are counted with `<unk>`.
+    // A word spelled like a special token is that token; dropped words count as `<unk>`.
     let text = "<unk> z <eos> y y <unk> x";
     let specials = |unknown| [("<pad>", 0), ("<unk>", unknown), ("<bos>", 0), ("<eos>", 1)];
     check(
@@ -170,7 +170,7 @@ fn threads_make_no_difference() {
     }
 }
 
-/// The plain way: split, a map, a sort.
+/// The plain method: split, a map, a sort.
 fn plain(text: &[u8], options: &VocabularyOptions) -> Vec<Vec<u8>> {
     let specials = Special::ALL.map(|special| special.spelling().as_bytes());
     let mut counts: HashMap<&[u8], u64> = HashMap::new();
@@ -261,7 +261,7 @@ fn files_and_back() {
     assert_eq!((again.tokenizer(), again.size()), (Tokenizer::Bytes, 260));
 }
 
-/// What loading says of a file that holds `bytes`.
+/// The error of loading a file with `bytes`.
 fn refused(bytes: impl AsRef<[u8]>) -> TextError {
     let folder = tempdir().unwrap();
     let path = folder.path().join("x");
@@ -271,7 +271,7 @@ fn refused(bytes: impl AsRef<[u8]>) -> TextError {
     error
 }
 
-/// Lines after the first, under a right checksum, are refused with this line number and reason.
+/// Checks that lines after the first, with a correct checksum, are refused with this line number and reason.
 fn damaged(lines: &str, line: u64, what: &str) {
     let error = refused(pelton_text::raw::mend_vocabulary(lines.as_bytes()));
     let error = error.to_string();
@@ -379,7 +379,7 @@ fn paths_that_cannot_be_read_or_written() {
         assert!(matches!(error, TextError::Storage(_)), "{error}");
         assert!(error.to_string().contains("check the path"), "{error}");
     }
-    // A file of zeros takes no room on the disk, whatever its size.
+    // A file of zeros takes no space on disk at any size.
     let large = folder.path().join("large");
     fs::File::create(&large).unwrap().set_len(1 << 33).unwrap();
     let error = Vocabulary::load(&large).unwrap_err();

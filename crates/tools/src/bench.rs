@@ -1,4 +1,4 @@
-//! The job `bench`: how fast batches arrive, without training.
+//! The job `bench`: measures how fast batches arrive, without training.
 
 mod config;
 mod progress;
@@ -27,11 +27,11 @@ use pelton_data::{
 use pelton_run::{Event, Interrupt, Observer, RunContext, cpu_seconds, peak_rss_bytes};
 use pelton_storage::check_output;
 
-/// Examples of a batch where nothing is said.
+/// Default number of examples in a batch.
 const DEFAULT_BATCH: u64 = 4096;
 
-/// Runs the feed for some epochs and touches every row once. With several ranks each takes its share of every
-/// batch within its own memory budget; the figures are for all of them together.
+/// Runs the feed for some epochs and touches every row once. Each of several ranks takes its share of every batch
+/// within its own memory budget; the figures are totals over ranks.
 pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchReport, DataError> {
     let began = Instant::now();
     check(config)?;
@@ -43,7 +43,7 @@ pub fn bench(config: &BenchConfig, mut context: RunContext<'_>) -> Result<BenchR
         None => skips_rows,
     };
     if data.dtype == FeatureType::Checked {
-        // Nobody looks at what is rounded.
+        // Rounding does not matter here.
         data.dtype = FeatureType::F32;
     }
     let mut opened = data::open(&data, &data.paths, None, &mut context)?;
@@ -150,7 +150,7 @@ fn measure(
         interrupt,
         observer,
     );
-    // It does not matter which read noticed the interruption.
+    // Any read may have noticed the interruption.
     let checksum = touched.map_err(|error| {
         if error.is_interruption() {
             DataError::Stopped { job: "measuring" }
@@ -161,7 +161,7 @@ fn measure(
     let wall_s = began.elapsed().as_secs_f64();
     let mut meters = feed.meters();
     check_limit(comm, config.on_bad_record, &dataset, &meters)?;
-    // A record that several ranks have left out, in different epochs, is one.
+    // A record skipped by several ranks, in different epochs, counts once.
     let all: Vec<u64> = met_by_all(comm, &meters)?.into_iter().collect();
     meters.skipped_records = if comm.rank() == 0 {
         all.len() as u64

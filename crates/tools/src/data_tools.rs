@@ -31,49 +31,49 @@ pub struct IndexFigures {
     pub bytes_per_record: f64,
     /// Bytes of data located a second.
     pub scan_bytes_per_s: f64,
-    /// Seconds that took.
+    /// Seconds of locating the data.
     pub scan_s: f64,
-    /// Where the table came from: arithmetic, a scan, or a sidecar.
+    /// Source of the table: arithmetic, a scan, or a sidecar.
     pub source: String,
     /// Features of a record.
     pub features: u64,
-    /// Stored values of all records; of records that are bytes their bytes.
+    /// Stored values of all records; bytes, if records are bytes.
     pub nonzeros: u64,
     /// The contents of records.
     pub contents: String,
-    /// The columns of tables, as `train linear` would read them; no more than 65 536 of them.
+    /// The columns of tables, as `train linear` would read them; at most 65 536.
     pub columns: Vec<ColumnFigures>,
     /// Number of label values.
     pub classes: u64,
-    /// Label values; no more than 65 536 of them.
+    /// Label values; at most 65 536.
     pub labels: Vec<f64>,
-    /// Names of as many labels, where they have names.
+    /// Names of the listed labels, if they have names.
     pub label_names: Vec<String>,
-    /// Labels that are not listed.
+    /// Number of labels not listed.
     pub labels_left_out: u64,
-    /// Mean bytes of a record, which one random access reads, rounded out to the device's unit.
+    /// Mean bytes of a record; one random access reads them, rounded up to the device's unit.
     pub mean_record_bytes: f64,
     /// Bytes of the longest record.
     pub longest_record_bytes: u64,
-    /// How records of each file are found, and what reading one costs.
+    /// How records of each file are located, and the cost of reading one.
     pub files: Vec<FileFigures>,
 }
 
 /// How a column of a table would be read.
 #[derive(Clone, Debug, Serialize)]
 pub struct ColumnFigures {
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     pub name: String,
-    /// How it would become features, why it would be left out, or the type of its values.
+    /// How it would become features, why it would be dropped, or the type of its values.
     pub read_as: String,
-    /// Cells without a value; `None` where they were not counted.
+    /// Cells without a value; `None` if not counted.
     pub missing: Option<u64>,
-    /// Features; `None` where their count varies.
+    /// Features; `None` if their count varies.
     pub features: Option<u64>,
 }
 
 impl ColumnFigures {
-    /// Those of all columns, or of columns of numbers with names.
+    /// The figures of all columns, or of named number columns.
     fn of(dataset: &Dataset) -> Vec<ColumnFigures> {
         let found = dataset.column_uses().iter().map(|column| ColumnFigures {
             name: column.name.clone(),
@@ -104,7 +104,7 @@ impl ColumnFigures {
     }
 }
 
-/// How the records of one file are found, and what reading one of them costs.
+/// How the records of one file are located, and the cost of reading one.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileFigures {
     /// The file or folder.
@@ -113,15 +113,15 @@ pub struct FileFigures {
     pub format: String,
     /// Number of records.
     pub records: u64,
-    /// How they are found.
+    /// How they are located.
     pub located: String,
     /// Mean bytes of the file that one random access uses.
     pub access_bytes: f64,
-    /// Mean pages of 4096 bytes that it touches.
+    /// Mean number of 4096-byte pages that it touches.
     pub access_pages: f64,
-    /// Files that it opens: 1 where each record is a file.
+    /// Files that it opens: 1 if each record is a file.
     pub access_opens: u32,
-    /// Mean bytes that it decodes where a record is decoded with its neighbours; 0 elsewhere.
+    /// Mean bytes that it decodes if a record is decoded with its neighbours; 0 otherwise.
     pub access_decodes: f64,
 }
 
@@ -149,7 +149,7 @@ impl FileFigures {
                 let pages = (blocks.stored_bytes / PAGE as f64).ceil();
                 (blocks.stored_bytes, pages, blocks.bytes)
             }
-            // A page at least in each place.
+            // At least one page at each offset.
             Reach::Gathered { places } => {
                 let pages = f64::from(places) + mean(bytes) / PAGE as f64;
                 (mean(bytes), pages, 0.0)
@@ -211,8 +211,8 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
     })
 }
 
-/// Opens data as `train linear` does where columns are given kinds, and tables of text and numbers else; others, and
-/// tables of which nothing can be learned, by their bytes.
+/// Opens data as `train linear` does if columns have configured kinds or the data is a table of text and numbers; other
+/// data, and tables without usable columns, as bytes.
 fn open_table(config: &DataConfig, context: &mut RunContext<'_>) -> Result<OpenedData, DataError> {
     let coded = config.with_codes();
     if !config.columns.is_empty() {
@@ -225,21 +225,21 @@ fn open_table(config: &DataConfig, context: &mut RunContext<'_>) -> Result<Opene
 /// One record.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecordView {
-    /// Number of the record.
+    /// Id of the record.
     pub id: u64,
     /// Its file.
     pub file: String,
-    /// Its first byte in the file.
+    /// Offset of its first byte in the file.
     pub offset: u64,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
     /// Its label.
     pub label: f64,
-    /// Name of its label, where labels have names.
+    /// Name of its label, if labels have names.
     pub label_name: Option<String>,
-    /// What it holds.
+    /// Kind of its contents.
     pub contents: String,
-    /// Indices as the file counts and values; of a dense record every one.
+    /// Indices (in the file's numbering) and values; of a dense record all.
     pub entries: Vec<(u64, f32)>,
     /// How the file counts its features.
     pub indices: String,
@@ -247,9 +247,9 @@ pub struct RecordView {
     pub text: Option<String>,
     /// The members of a tar sample.
     pub members: Vec<MemberView>,
-    /// Width and height of the picture it holds.
+    /// Width and height of its picture.
     pub picture_size: Option<[u32; 2]>,
-    /// Why the picture it should hold cannot be shown.
+    /// Why its picture cannot be shown.
     pub picture_fault: Option<String>,
     /// The picture itself.
     #[serde(skip)]
@@ -259,11 +259,11 @@ pub struct RecordView {
 /// One member of a tar sample.
 #[derive(Clone, Debug, Serialize)]
 pub struct MemberView {
-    /// What follows the first dot of its name.
+    /// The part of its name after the first dot.
     pub extension: String,
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: u64,
-    /// Its beginning, where it is text.
+    /// Its beginning, if it is text.
     pub text: Option<String>,
 }
 
@@ -330,7 +330,7 @@ pub fn inspect(
     id: u64,
     mut context: RunContext<'_>,
 ) -> Result<RecordView, DataError> {
-    // In a damaged file the intact records can be inspected.
+    // Allows inspecting the intact records of a damaged file.
     let config = config.with_bytes().leaving_damage(true);
     let opened = data::open(&config, &config.paths, None, &mut context)?;
     let dataset = &opened.dataset;
@@ -380,7 +380,7 @@ pub fn inspect(
     Ok(view)
 }
 
-/// Writes the picture that a record holds as a PNG file.
+/// Writes the picture of a record as a PNG file.
 pub fn write_picture(view: &RecordView, mut out: Output) -> Result<(), DataError> {
     let Some(picture) = &view.picture else {
         return Err(DataError::Config(match &view.picture_fault {

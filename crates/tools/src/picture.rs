@@ -1,5 +1,4 @@
-//! One picture for display: decoded, scaled down, written as PNG. For `inspect`; pipelines decode
-//! elsewhere and faster.
+//! One picture for display: decoded, scaled down, written as PNG. For `inspect`; pipelines use a faster decoder.
 
 use std::io::Cursor;
 
@@ -7,7 +6,7 @@ use image::{ImageReader, Limits, RgbImage};
 use pelton_format::{Contents, Field, PICTURE_EXTENSIONS, members};
 use pelton_image::Format;
 
-/// Largest side of an image that is decoded.
+/// Largest side of an image to decode.
 const MOST_SIDE: u32 = 20_000;
 /// Most bytes that decoding may take.
 const MOST_BYTES: u64 = 1 << 30;
@@ -24,7 +23,7 @@ pub struct Picture {
 }
 
 impl Picture {
-    /// The picture that a row of bytes holds: `None` where it holds none, and why where it should.
+    /// The picture in a row of bytes; `None` if such rows have no picture, an error if it cannot be decoded.
     pub fn of(contents: Contents, row: &[u8]) -> Option<Result<Picture, String>> {
         match contents {
             Contents::Pixels { .. } => Some(Ok(Picture::of_pixels(contents, row)?)),
@@ -41,7 +40,7 @@ impl Picture {
         }
     }
 
-    /// The picture that one of these fields holds.
+    /// The picture in one of these fields.
     pub fn of_fields(fields: &[Field<'_>]) -> Option<Result<Picture, String>> {
         let mut fields = fields.iter();
         fields
@@ -49,7 +48,7 @@ impl Picture {
             .map(|field| Picture::decode(field.bytes))
     }
 
-    /// One channel is grey; of four the last is left out, and of other numbers the first is shown.
+    /// One channel is grey; of four channels the last is dropped, of other counts only the first is shown.
     fn of_pixels(contents: Contents, row: &[u8]) -> Option<Picture> {
         let Contents::Pixels {
             height,
@@ -210,7 +209,7 @@ mod tests {
         assert_eq!((small.width, small.height, small.rgb.len()), (10, 8, 240));
     }
 
-    /// A header that declares a picture beyond all reason is refused before memory is taken.
+    /// A header that declares a huge picture is refused before memory is allocated.
     #[test]
     fn declared_sizes_are_bounded() {
         let mut png = Picture {

@@ -1,4 +1,4 @@
-//! The job `vocabulary`: which words a text has and how often, with numbers in a file.
+//! The job `vocabulary`: counts the words of a text and writes them with ids to a file.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use pelton_storage::{output_file, path_text};
 use pelton_text::{Special, Vocabulary};
 use serde::Serialize;
 
-/// Words that the figures list.
+/// Number of words listed in the figures.
 const TOP: u32 = 10;
 
-/// Whose words, how many of them, and where they go.
+/// The data, the limits, and the output file.
 #[derive(Clone, Debug)]
 pub struct VocabularyConfig {
     /// The data.
@@ -21,9 +21,9 @@ pub struct VocabularyConfig {
     pub out: PathBuf,
     /// Whether to replace an existing file.
     pub overwrite: bool,
-    /// Words that come less often have no number.
+    /// Words that occur less often have no id.
     pub min_count: u64,
-    /// Most tokens, the four special ones among them.
+    /// Most tokens, including the four special ones.
     pub max_size: Option<u32>,
 }
 
@@ -33,43 +33,43 @@ pub struct VocabularyFigures {
     /// The file.
     #[serde(serialize_with = "path_text::serialize_path")]
     pub out: PathBuf,
-    /// Tokens with numbers, the four special ones among them.
+    /// Tokens with ids, including the four special ones.
     pub size: u32,
-    /// Words with numbers.
+    /// Words with ids.
     pub kept_words: u64,
-    /// Different words of the text, those without a number among them.
+    /// Distinct words of the text, including those without an id.
     pub words: u64,
     /// Words of the text, including repeats.
     pub tokens: u64,
-    /// How many of these are in the vocabulary.
+    /// Number of these in the vocabulary.
     pub covered_tokens: u64,
     /// The same as a share.
     pub coverage: f64,
     /// The token for all others.
     pub unknown_token: String,
-    /// Its number.
+    /// Its id.
     pub unknown_id: u32,
-    /// How many words of the text become this token.
+    /// Words of the text, including repeats, that become this token.
     pub unknown_tokens: u64,
     /// The most frequent words.
     pub top: Vec<WordFigures>,
 }
 
-/// A word and how often it comes.
+/// A word and how often it occurs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WordFigures {
     /// The word, with marks in place of bytes that are not UTF-8.
     pub word: String,
-    /// Its number.
+    /// Its id.
     pub id: u32,
-    /// How often it comes.
+    /// How often it occurs.
     pub count: u64,
 }
 
-/// Counts the words of the data, or takes the count that was kept, and saves what the limits leave of them.
+/// Counts the words of the data, or takes a cached count, and saves the words within the limits.
 ///
-/// Errors: data that holds no text, limits without room for the special tokens, a file that cannot be
-/// written or exists, an interruption.
+/// Errors: data without text, limits without room for the special tokens, a file that cannot be written or exists, an
+/// interruption.
 pub fn vocabulary(
     config: &VocabularyConfig,
     mut context: RunContext<'_>,

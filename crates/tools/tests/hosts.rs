@@ -1,4 +1,4 @@
-//! Measuring on ranks that share no disk, or were given different things.
+//! Measuring on ranks without a shared disk, or with different inputs.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use pelton_tools::bench::{BenchConfig, BenchReport, StagesConfig, bench};
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const RECORDS: u64 = 600;
 
-/// Runs a job on ranks that reach each other through connections alone; what each came to, by rank.
+/// Runs a job on ranks that communicate only through connections; returns the results by rank.
 fn hosts(config: impl Fn(usize) -> BenchConfig + Sync) -> Vec<Result<BenchReport, DataError>> {
     let listeners = [(); 2].map(|()| Listener::open(HERE).unwrap());
     let addresses: Vec<SocketAddr> = listeners
@@ -146,7 +146,7 @@ fn other_data_or_settings_of_one_host_are_named() {
     }
 }
 
-/// The state of a pipeline lies on the host of rank 0; one of another day on the other changes nothing.
+/// The state of a pipeline is on the host of rank 0; a stale one on the other host changes nothing.
 #[test]
 fn a_pipeline_goes_on_from_the_state_of_rank_0() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Classes that join or leave a finished run without training.
 //!
-//! The vector of a new class is the mean of the features, of length 1, of its examples: what a head begins at before
-//! training. The net, its running mean and the vectors of other classes stay as they are. The result is a run folder of
-//! its own, which commands read as any finished run.
+//! The vector of a new class is the mean of its examples' features, each of length 1: the value a head starts training
+//! from. The net, its running mean and the vectors of other classes stay as they are. The result is a new run folder
+//! that commands read like any finished run.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use crate::evaluate::EvaluateConfig;
 use crate::finished::{Job, Labels, open_run, tells_no_classes};
 use crate::image::{CLASSES, check_whole};
 
-/// What a run has become.
+/// The classes of the run that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChangedClasses {
     /// Its classes.
@@ -27,11 +27,11 @@ pub struct ChangedClasses {
     pub added: usize,
 }
 
-/// Writes the run of `of` with other classes to the context's folder: without those of `remove`, and with each class of
-/// `of`'s data, if there are any files.
+/// Writes the run of `of` with other classes to the context's folder: without the classes in `remove`, plus every class
+/// of `of`'s data, if it names files.
 ///
-/// Errors: a run that is not finished, damaged, or whose head compares no class vectors by cosine; a class of the data
-/// that the run has, or without an example; a class to remove that it does not have; nothing to change.
+/// Errors: a run that is unfinished, damaged, or has no head that compares class vectors by cosine; a class of the data
+/// that the run already has, or that has no example; a class to remove that the run lacks; nothing to change.
 pub fn change_classes(
     of: &EvaluateConfig,
     remove: &[ClassName],
@@ -50,9 +50,9 @@ pub fn change_classes(
     {
         return Err(refuse("is the run itself; name a new folder"));
     }
-    // The manifest is written last: without it this is what a killed process left of the same work.
+    // The manifest is written last: without it these are leftovers of a killed process with the same work.
     let text = pelton_storage::read_text(out.join("run.toml")).ok();
-    // It stands below the line that names the run.
+    // It follows the line that names the run.
     let is_same =
         |text: &String| toml::to_string(&config).is_ok_and(|config| text.ends_with(&config));
     let is_left = text.as_ref().is_some_and(is_same) && !out.join(Set::Model.file()).exists();
@@ -169,7 +169,7 @@ pub fn change_classes(
     })
 }
 
-/// The classes `kept` of a map, then all of another: named where one of them is.
+/// The classes `kept` of a map, then all of another; named if either is.
 fn joined(map: &ClassMap, kept: &[u32], added: &ClassMap) -> ClassMap {
     let all = 0..added.len() as u32;
     if map.has_names() || added.has_names() {

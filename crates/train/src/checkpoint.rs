@@ -17,11 +17,11 @@ use crate::error::TrainError;
 /// The state of a solver.
 #[derive(Clone, Debug, PartialEq)]
 pub enum State<'a> {
-    /// Of coordinate descent.
+    /// State of coordinate descent in f32.
     Descent(Box<SavedState<'a>>),
-    /// Of coordinate descent in f64.
+    /// State of coordinate descent in f64.
     Fine(Vec<Vec<f64>>),
-    /// Of a method of passes.
+    /// State of a pass method.
     Newton(Vec<Vec<f64>>),
 }
 
@@ -38,37 +38,37 @@ pub struct Progress {
     pub blocks: u64,
     /// Whether weights go by features numbered by frequency.
     pub numbered: bool,
-    /// Whether rows are read from a packed copy, where records have other lengths.
+    /// Whether rows are read from a packed copy, in which records have other lengths.
     pub packed: bool,
     /// Identifies the state of the data's files.
     pub files: u64,
-    /// What the records of all ranks said in the first whole epoch, and in this one so far.
+    /// Content sum over the records of all ranks in the first whole epoch.
     #[serde(with = "as_text::option")]
     pub first: Option<ContentSum>,
-    /// The same of the present epoch so far.
+    /// The same for the current epoch so far.
     #[serde(with = "as_text::option")]
     pub so_far: Option<ContentSum>,
     /// Digest of the weights of records; 0 without any.
     pub weights: u64,
     /// Epoch of the next batch.
     pub cursor_epoch: u64,
-    /// The next batch of that epoch: as many are done.
+    /// The next batch of that epoch, which is also the count of batches done.
     pub next: u64,
-    /// The solver's present epoch.
+    /// The solver's current epoch.
     pub epoch: u64,
-    /// Whether the present epoch has begun.
+    /// Whether the current epoch has begun.
     pub in_epoch: bool,
-    /// Whether the present epoch reads every row.
+    /// Whether the current epoch reads every row.
     pub reads_all: bool,
-    /// Sum of gaps of the present epoch.
+    /// Sum of gaps of the current epoch.
     pub gap: f64,
-    /// Visits, rows and passes of the present epoch.
+    /// Visits, rows and passes of the current epoch.
     pub counters: [u64; 3],
-    /// Blocks whose w was added to the mean of the present epoch.
+    /// Number of blocks with w added to the mean of the current epoch.
     pub mean_blocks: u64,
-    /// Rows whose snapshot losses were added, and how many are predicted right.
+    /// Number of rows with snapshot losses added, and how many of them are predicted right.
     pub snapshot_rows: (u64, u64),
-    /// Rows added to the lower bound of the present epoch.
+    /// Rows added to the lower bound of the current epoch.
     pub bound_additions: u64,
     /// Epochs of coordinate descent before Newton's method took over.
     pub epochs_before: u64,
@@ -80,7 +80,7 @@ pub struct Progress {
     pub totals: Totals,
     /// Records of the epochs so far.
     pub epochs: Vec<EpochRecord>,
-    /// The access path: it has a part in how large blocks are.
+    /// The access path; the block size depends on it.
     pub access: String,
 }
 
@@ -105,14 +105,14 @@ pub struct Totals {
     pub written_bytes: u64,
     /// Visits of the solver.
     pub visits: u64,
-    /// Rows trained on or evaluated; loaded ones that were not used do not count.
+    /// Rows trained on or evaluated; rows loaded but unused do not count.
     pub rows: u64,
-    /// Records that could not be read or decoded. Every pass meets the same ones, so the larger count is
-    /// taken, not the sum.
+    /// Records that could not be read or decoded. Every pass meets the same ones, so `plus` takes the larger count, not
+    /// the sum.
     pub skipped_records: u64,
-    /// Bytes that ranks sent to one another.
+    /// Bytes sent between ranks.
     pub communication_bytes: u64,
-    /// Seconds that each waited for others.
+    /// Seconds that a rank waited for others, on average.
     pub communication_s: f64,
 }
 
@@ -138,7 +138,7 @@ impl Totals {
 }
 
 impl Progress {
-    /// What a state of coordinate descent says next to its tensors.
+    /// The progress of coordinate descent, for the text next to its tensors.
     pub fn of_descent(state: &SavedState<'_>, in_epoch: bool) -> Progress {
         Progress {
             epoch: state.epoch,
@@ -153,7 +153,7 @@ impl Progress {
         }
     }
 
-    /// Where the feed resumes.
+    /// Position at which the feed resumes.
     pub fn cursor(&self) -> Place {
         Place {
             epoch: self.cursor_epoch,

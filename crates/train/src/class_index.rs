@@ -1,8 +1,8 @@
 //! The index over the class vectors of a finished run, in a file next to its model.
 //!
-//! Building takes a pass of k-means over all class vectors; opening reads the file, with vectors in bf16. Candidates are
-//! ranked by the exact vectors, which are read from the model's own files. The file is written when an index is first
-//! needed. Its manifest lists it with the files of its model, and one of another model is never used.
+//! Building takes a pass of k-means over all class vectors; opening reads the file, with vectors in bf16. Candidates
+//! are ranked by the exact vectors, which are read from the model's own files. The file is written when an index is
+//! first needed. The manifest lists it with the files of the model; an index of another model is never used.
 
 use std::borrow::Cow;
 
@@ -31,10 +31,10 @@ struct Text {
 }
 
 impl Classifier {
-    /// The index over the class vectors: of its file, or built and, unless `exact`, written there; `exact` searches look
-    /// at all classes. `None` of heads without class vectors.
+    /// The index over the class vectors, read from its file or built and (unless `exact`) written there; `exact`
+    /// searches compare all classes. `None` of heads without class vectors.
     ///
-    /// Errors: a model that cannot be read. A file that cannot be used or written is only told of.
+    /// Errors: a model that cannot be read. A file that cannot be used or written gives only a note.
     pub fn index(
         &self,
         exact: bool,
@@ -137,7 +137,7 @@ fn write_index(index: &ClassIndex<u16>, model: &Manifest) -> Result<(), TrainErr
 
 /// The index of a model.
 ///
-/// Errors: why it cannot be used, in words.
+/// Errors: the reason why it cannot be used.
 fn read_index(model: &Manifest) -> Result<ClassIndex<u16>, String> {
     let found = Manifest::read(&model.path(""), Set::Index).map_err(problem)?;
     let found = found.filter(|found| found.is_with(model, INDEX));

@@ -1,4 +1,4 @@
-//! What the loss of an example counts for, by its class.
+//! Weight of an example in the loss, by its class.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use crate::error::TrainError;
 /// Weights of classes in the loss: as text `balanced`, or a file.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClassWeights {
-    /// One over the count of a class's training records, so that all classes count alike.
+    /// One over the count of a class's training records, so that all classes have equal weight.
     Balanced,
-    /// Those of a CSV file with a line `CLASS,WEIGHT` for each class.
+    /// Weights from a CSV file with a line `CLASS,WEIGHT` for each class.
     File(PathBuf),
 }
 

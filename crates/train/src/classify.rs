@@ -1,4 +1,4 @@
-//! The job `train classify`: the job of images, or of vectors, with a head over very many classes.
+//! The job `train classify`: trains on images or vectors with a head over very many classes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
-/// What the rows of a head begin with.
+/// Initial values of a head's rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// The mean features of their classes, by the net before training.
@@ -75,7 +75,7 @@ settings! {
 }
 
 impl HeadConfig {
-    /// A net of features with this head behind it.
+    /// A feature net followed by this head.
     pub(crate) fn trainer(
         &self,
         net: Net,
@@ -104,7 +104,7 @@ impl HeadConfig {
         Ok(classifier(net, &head, options, fit.seed, comm)?)
     }
 
-    /// What the budget of a step comes to, where it is one: a sentence each.
+    /// Notes for the user, one sentence each, on what the budget of a step amounts to, if there is one.
     pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
         let budget = self.kind.budget(classes, self.correct);
         let own = (fit.batch * fit.accumulate).min(classes);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::error::TrainError;
 use crate::start::Start;
 
-/// What relative differences refer to.
+/// The optimum that relative differences refer to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Optimum {
     /// Not known: the duality gap bounds the relative difference.
@@ -63,17 +63,17 @@ impl std::str::FromStr for Optimum {
 /// How near the optimum a run must come, as a relative difference that the duality gap certifies.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Target {
-    /// As near as training comes without great expense, and at least [`Target::USUAL`].
+    /// As near as training gets at moderate cost, at least [`Target::USUAL`].
     #[default]
     Auto,
-    /// Any: a number of epochs decides.
+    /// None: the number of epochs decides.
     None,
-    /// So near, where training ends.
+    /// Training ends at this gap.
     Gap(f64),
 }
 
 impl Target {
-    /// The gap that a run must reach where nothing is said.
+    /// The gap that a run must reach by default.
     pub const USUAL: f64 = 1e-3;
 
     /// The gap at which training ends.
@@ -155,7 +155,7 @@ pub enum Solver {
     /// The faster of the others, by a cost model, unless a setting needs one of them.
     #[default]
     Auto,
-    /// Newton's method: some ten passes over rows of few features.
+    /// Newton's method: about ten passes, for rows of few features.
     Newton,
     /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
     Lbfgs,
@@ -166,12 +166,12 @@ pub enum Solver {
 }
 
 impl Solver {
-    /// Whether it needs nothing but passes over all rows, in any order.
+    /// Whether it needs only passes over all rows, in any order.
     pub fn is_by_passes(self) -> bool {
         matches!(self, Solver::Newton | Solver::Lbfgs | Solver::WorkingSet)
     }
 
-    /// The method of passes to use: itself, or Newton's where another hands over.
+    /// The pass method to use: itself, or Newton's if the solver hands over to one.
     pub(crate) fn by_passes(self) -> Solver {
         if self.is_by_passes() {
             self
@@ -180,7 +180,7 @@ impl Solver {
         }
     }
 
-    /// What messages call it.
+    /// Its name in messages.
     pub fn method(self) -> &'static str {
         match self {
             Solver::Auto => "the fastest method",
@@ -301,11 +301,11 @@ fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
 }
 
 impl LinearConfig {
-    /// Bytes of the budget where nothing is said and there are enough.
+    /// Default memory budget in bytes, if the machine has it.
     pub const USUAL_MEMORY: u64 = 1 << 30;
 
-    /// What the command takes where nothing is said: a model with probabilities, or a regression where labels are
-    /// numbers; with a free intercept; of tables with standardised numbers, and a feature for missing ones.
+    /// The command's defaults: a model with probabilities, or a regression if labels are numbers; a free intercept; for
+    /// tables, standardised numbers and a feature for missing ones.
     pub fn bare() -> LinearConfig {
         LinearConfig {
             data: DataConfig {
@@ -326,8 +326,8 @@ impl LinearConfig {
         read(path)
     }
 
-    /// Settings that may change when a run is resumed: what ends it and what it is measured by; how data is read, whose
-    /// contents and classes the checkpoint compares; and the order, which shows in the plan.
+    /// Settings that may change when a run is resumed: stopping criteria and metrics; how data is read (the checkpoint
+    /// compares its contents and classes); and the order (the plan shows it).
     const CHANGING: [&str; 12] = [
         "access",
         "blocks",
@@ -343,7 +343,7 @@ impl LinearConfig {
         "threshold",
     ];
 
-    /// Settings that the weights belong to, by the names that messages use.
+    /// Settings that the weights depend on, by the names that messages use.
     pub(crate) fn decisive(&self) -> Settings {
         let mut all = decisive(self, &LinearConfig::CHANGING);
         for (name, setting) in [
@@ -365,7 +365,7 @@ impl LinearConfig {
         self.warm_start.is_some() || self.given_start.is_some()
     }
 
-    /// The costs of which models are trained on folds.
+    /// The costs for which models are trained on folds.
     pub(crate) fn listed_costs(&self) -> &[f64] {
         match &self.costs[..] {
             [] => std::slice::from_ref(&self.cost),
@@ -374,7 +374,7 @@ impl LinearConfig {
     }
 }
 
-/// The settings that a configuration file states; none where there is no file.
+/// The settings that a configuration file states; empty without a file.
 #[derive(Clone, Debug, Default)]
 pub struct Stated(toml::Table);
 
@@ -393,12 +393,12 @@ impl Stated {
     }
 }
 
-/// Reads the configuration of a job over `default`: what the file does not state is as it is without the file.
+/// Reads the configuration of a job over `default`: settings missing from the file keep their default.
 pub fn read_over<T: Serialize + DeserializeOwned>(
     path: &Path,
     default: &T,
 ) -> Result<(T, Stated), TrainError> {
-    // Errors of the file have their lines.
+    // So that errors of the file name their lines.
     read::<T>(path)?;
     let stated: toml::Table = read(path)?;
     let wrong = |error: String| TrainError::config(format!("{}: {error}", path.display()));
@@ -441,7 +441,7 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<T, TrainError> {
 mod tests {
     use super::*;
 
-    /// Every setting, stated alone as it is without a file, and no setting at all.
+    /// Each setting stated alone with its default, and no setting at all.
     fn check<T>(default: &T)
     where
         T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug,

@@ -1,7 +1,7 @@
-//! Embeddings: what a finished net of `train classify` makes of records before its head compares it with classes.
+//! Embeddings: the features that a finished net of `train classify` computes for its head.
 //!
 //! Only the feature net and the head's running mean are loaded, no class vector. Records pass through the net batch by
-//! batch in the order of the files; every one counts, whatever the run left out.
+//! batch in the order of the files; no record is left out, not even those that the run dropped.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::evaluate::{EvaluateConfig, unwritten};
 use crate::finished::{Job, Labels, images, open_run, tells_no_classes};
 use crate::image::{Classes, ImageConfig};
 
-/// A finished net that makes features.
+/// A finished net that computes features.
 pub(crate) struct Embedder {
     config: Box<ImageConfig>,
     classes: Classes,
@@ -96,8 +96,8 @@ impl Embedder {
         })
     }
 
-    /// Hands `take` the labels, as far as there are any, and the features of each batch, in the order of the records:
-    /// of length 1 where `logits` are cosines.
+    /// Calls `take` with the labels, if any, and the features of each batch, in the order of the records; of length 1
+    /// if `logits` are cosines.
     pub(crate) fn each(
         &mut self,
         records: &Records,
@@ -156,7 +156,7 @@ impl Embedder {
 
     /// The features of all records, of length 1, and their labels.
     ///
-    /// Errors: more features than memory has room for.
+    /// Errors: features larger than memory.
     pub(crate) fn all(
         &mut self,
         records: &Records,
@@ -204,7 +204,7 @@ pub fn write_embeddings(
     })
 }
 
-/// What a `.npy` file of so many rows begins with.
+/// The header of a `.npy` file with `rows` rows.
 fn npy_header(rows: u64, width: usize) -> Vec<u8> {
     let mut text =
         format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({rows}, {width}), }}");

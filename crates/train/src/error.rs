@@ -17,7 +17,7 @@ use pelton_text::TextError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrainError {
-    /// The data, or what is asked of it.
+    /// The data, or a request to it.
     #[error(transparent)]
     Data(#[from] DataError),
     /// The solver could not start or continue, or a model could not be read.
@@ -27,10 +27,10 @@ pub enum TrainError {
     #[cfg(feature = "nets")]
     #[error(transparent)]
     Net(#[from] pelton_nn::NnError),
-    /// Training went astray.
+    /// Training reached a value that is not finite.
     #[error("{what}; {remedy} with a smaller `rate`, a `warmup` or a `clip`")]
     NotANumber {
-        /// What is no longer finite, and where in the run.
+        /// The value that is no longer finite, and the point of the run.
         what: String,
         /// Where to resume from.
         remedy: &'static str,
@@ -44,7 +44,7 @@ pub enum TrainError {
 }
 
 impl TrainError {
-    /// With the file and line of the record of `dataset` whose target cannot be trained on, where that is what is wrong.
+    /// Adds file and line of the record of `dataset`, if the error is a target that cannot be trained on.
     pub(crate) fn located_in(self, dataset: &Dataset) -> TrainError {
         let (record, wrong) = match &self {
             TrainError::Linear(LinearError::NegativeTarget {
@@ -68,12 +68,12 @@ impl TrainError {
         dataset.error_in(record, wrong).into()
     }
 
-    /// The configuration asks for something that cannot be.
+    /// An invalid configuration.
     pub fn config(text: String) -> TrainError {
         DataError::Config(text).into()
     }
 
-    /// Training went astray; whether there is a checkpoint from before.
+    /// A value that is not finite; `is_saved` says whether there is an earlier checkpoint.
     #[cfg(feature = "nets")]
     pub(crate) fn not_a_number(what: String, is_saved: bool) -> TrainError {
         let remedy = if is_saved {
@@ -96,7 +96,7 @@ impl TrainError {
         DataError::Stopped { job }.into()
     }
 
-    /// Whether the job ended because it was to end early.
+    /// Whether the job was interrupted.
     pub fn is_interruption(&self) -> bool {
         self.exit_code() == 130
     }
@@ -113,7 +113,7 @@ impl TrainError {
     }
 }
 
-/// Errors of crates below `data` are converted like its own errors.
+/// Converts errors of crates below `data` like its own.
 macro_rules! through_data {
     ($($below:ty),+) => {
         $(impl From<$below> for TrainError {

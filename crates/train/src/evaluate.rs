@@ -59,7 +59,7 @@ impl EvaluateConfig {
                 model.loss
             )));
         }
-        // Codes of columns say what missing cells become.
+        // Column codes say what missing cells become.
         let is_coded = model
             .columns
             .as_ref()
@@ -98,7 +98,7 @@ impl EvaluateConfig {
         Ok((trained, opened.scaled(scale.as_ref()).centred(centre)))
     }
 
-    /// In the memory, less what is taken from it otherwise.
+    /// Options for reading within the memory budget less `taken` bytes.
     fn feed(&self, opened: &OpenedData, taken: u64, interrupt: &Interrupt) -> FetchOptions {
         FetchOptions {
             interrupt: Arc::clone(interrupt),
@@ -109,13 +109,13 @@ impl EvaluateConfig {
     }
 }
 
-/// What decides between the two classes of a model: the threshold given, or its own; `None` for the sign.
+/// The threshold between the two classes of a model: the given one, or its own; `None` for the sign.
 fn threshold_of(model: &Model, given: Option<f64>) -> Result<Option<Threshold>, TrainError> {
     let given = given.map(|given| Threshold::given(model.loss, &model.classes, given));
     Ok(given.transpose()?.or(model.threshold))
 }
 
-/// How well a model predicts data with labels, and its primal value where it says its cost. `threshold` decides between
+/// How well a model predicts data with labels, and its primal value if it states its cost. `threshold` decides between
 /// two classes, by default the model's own.
 pub fn eval(
     config: &EvaluateConfig,
@@ -142,7 +142,7 @@ pub fn eval(
     let test = scores.tested(classes);
     let meters = &evaluation.meters;
     Ok(LinearSummary {
-        // Of a model that does not say its cost there is none.
+        // None for a model without a cost.
         primal: (trained.model.cost).map(|_| evaluation.losses.primal(&problem, weights)),
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
@@ -174,22 +174,22 @@ pub fn eval(
     })
 }
 
-/// What is written of each prediction.
+/// The columns written for each prediction.
 #[derive(Clone, Debug, Default)]
 pub struct PredictionColumns {
     /// The probability of every class, for logistic models.
     pub probabilities: bool,
     /// The decision values.
     pub scores: bool,
-    /// Columns of the data that are carried through.
+    /// Columns of the data to copy to the output.
     pub keep: Vec<String>,
-    /// What decides between two classes; by default the model's own threshold.
+    /// Threshold between two classes; by default the model's own.
     pub threshold: Option<f64>,
 }
 
 /// Writes the predicted label or target of every row to `out`, a line each, in file order; with probabilities these
-/// follow, in the order that a first line states, with tabs between. With scores or columns of the data it is CSV: these
-/// columns, `label` (or `target`), `score CLASS` (of both classes that of the first) and `probability CLASS`.
+/// follow, in the order that a first line states, with tabs between. With scores or columns of the data it is CSV:
+/// these columns, `label` (or `target`), `score CLASS` (of two classes only the first) and `probability CLASS`.
 pub fn predict_lines(
     config: &EvaluateConfig,
     columns: &PredictionColumns,
@@ -274,7 +274,7 @@ fn predict_table(
     let classes = || (0..labels.len() as u32).map(|class| labels.describe(class));
     let mut heading = columns.keep.clone();
     let is_real = model.loss.has_real_targets();
-    // Of two classes, the score is that of the positive one.
+    // With two classes, the score is that of the positive one.
     let one = (model.classes.len() == 2).then(|| positive_class(&model.classes));
     heading.push(if is_real { "target" } else { "label" }.into());
     if columns.scores && is_real {
@@ -349,8 +349,7 @@ pub(crate) fn heading(classes: &ClassMap) -> String {
     columns.join("\t")
 }
 
-/// The error that results cannot be written. A reader that closed the pipe has what it wanted; anything else is a
-/// failure.
+/// The error that results cannot be written. A closed pipe is not a failure: the reader has enough.
 pub fn unwritten(source: io::Error) -> TrainError {
     match source.kind() {
         io::ErrorKind::BrokenPipe => DataError::OutputClosed.into(),

@@ -41,7 +41,7 @@ pub struct NetFigures {
     /// How many classes count as right for `top_accuracy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top: Option<usize>,
-    /// Images whose class is one of the `top` likeliest.
+    /// Share of images with their class among the `top` likeliest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_accuracy: Option<f64>,
     /// Mean loss of an image or a word.
@@ -60,16 +60,16 @@ pub struct NetFigures {
     pub peak_rss_bytes: u64,
 }
 
-/// How words are made up.
+/// How text is generated.
 #[derive(Clone, Debug)]
 pub struct SampleConfig {
-    /// The words it begins with.
+    /// The first words.
     pub prompt: String,
-    /// Words, or bytes, that follow.
+    /// Words, or bytes, to generate.
     pub words: usize,
     /// Divisor of logits; 0 takes the likeliest word.
     pub temperature: f64,
-    /// The likeliest words that are drawn from; all where 0.
+    /// Number of likeliest words to draw from; 0 for all.
     pub top: usize,
     /// The seed.
     pub seed: u64,
@@ -89,10 +89,10 @@ struct Finished {
 
 /// Whether a path is the run folder of a net, finished or not.
 ///
-/// Errors: a folder whose configuration cannot be read.
+/// Errors: a configuration that cannot be read.
 pub fn is_net(run: &Path) -> Result<bool, TrainError> {
     let config = run.join("run.toml");
-    // Other folders are told apart later.
+    // Other folders are identified later.
     if !config.exists() && !run.join(Set::Model.file()).exists() {
         return Ok(false);
     }
@@ -135,7 +135,7 @@ pub(crate) fn open_run(run: &Path) -> Result<(Job, Manifest), TrainError> {
 
 /// The run folder of a finished net that predicts classes.
 pub struct Classifier {
-    /// What made it.
+    /// The configuration of the run.
     pub config: Box<ImageConfig>,
     /// The input of the net.
     pub input: Flow,
@@ -162,7 +162,7 @@ impl Classifier {
         })
     }
 
-    /// What the head takes off features before it compares them; empty where it takes off nothing.
+    /// The mean that the head subtracts from features before it compares them; empty if it subtracts none.
     pub fn feature_mean(&self) -> Result<Vec<f32>, TrainError> {
         let mean = self.rows.taken(pelton_softmax::feature_mean)?;
         Ok(mean.unwrap_or_default())
@@ -173,7 +173,7 @@ impl Classifier {
         load_parameters(self.rows.manifest(), trainer)
     }
 
-    /// Rows of a block of the parameters; `None` if there is no such block.
+    /// Rows of a block of the parameters; `None` if the block does not exist.
     pub fn rows(&self, name: &str, rows: Range<u64>) -> Result<Option<Vec<f32>>, TrainError> {
         self.rows.read(name, rows)
     }
@@ -239,7 +239,7 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     if config.file_column == default.file_column {
         config.file_column.clone_from(&run.file_column);
     }
-    // It holds the classes of a folder's images.
+    // It contains the classes of a folder's images.
     if given.paths.iter().all(|path| Path::new(path).is_dir()) {
         config.label_file = config.label_file.or_else(|| run.label_file.clone());
     }
@@ -249,7 +249,7 @@ fn data_config(given: &DataConfig, run: &DataConfig) -> DataConfig {
     config
 }
 
-/// The data as the run measured its own: in the order of the files, without chance.
+/// The data as the run measured its own: in the order of the files, without augmentation.
 fn prepare(
     pipeline: &PipelineConfig,
     fit: &FitConfig,
@@ -283,11 +283,11 @@ fn prepare(
 /// The labels that data for a finished net may have.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Labels {
-    /// Those of the run.
+    /// The run's labels.
     OfRun,
-    /// Any, and none.
+    /// Any, or none.
     Unused,
-    /// Its own, which are its classes.
+    /// The data's own labels, as its classes.
     OfData,
 }
 
@@ -399,9 +399,9 @@ pub enum Predicted {
     Probabilities,
 }
 
-/// Writes what is predicted for every image, a line each, in the order of the records, with tabs between.
+/// Writes the prediction for every image, a line each, in the order of the records, with tabs between.
 ///
-/// Errors: as of [`eval`]; a net of language; probabilities of a head over many classes, which has scores.
+/// Errors: those of [`eval`]; a net of language; probabilities of a head over many classes, which has scores.
 pub fn predict_lines(
     of: &EvaluateConfig,
     wanted: Predicted,
@@ -480,7 +480,7 @@ pub fn predict_lines(
 
 /// Writes text that a language model generates after a prompt. The same seed makes the same text.
 ///
-/// Errors: a run that is not finished, damaged, or of images; a word of the prompt that the net does not know.
+/// Errors: a run that is not finished, damaged, or of images; a word of the prompt outside the vocabulary.
 pub fn sample(
     run: &Path,
     of: &SampleConfig,
@@ -523,7 +523,7 @@ pub fn sample(
 
 fn encode(prompt: &str, vocabulary: &Vocabulary, words: &mut Vec<u32>) -> Result<(), TrainError> {
     let unknown = Special::Unknown.id();
-    // A number that no text had was never learnt.
+    // The net never learnt an id that did not occur in the text.
     if vocabulary.tokenizer() == Tokenizer::Whitespace && vocabulary.count(unknown) == Some(0) {
         let word = prompt
             .split_whitespace()
@@ -561,7 +561,7 @@ fn draw(logits: &[f32], of: &SampleConfig, at: f64) -> u32 {
     order[0] as u32
 }
 
-/// A net that reads on.
+/// A language model with the state of the words read so far.
 struct Reader {
     trainer: Box<dyn Trainer>,
     /// Most words at once, of a net that keeps no state.
@@ -620,7 +620,7 @@ impl Text {
         }
         self.within_line = word != Special::End.id();
         self.bytes.extend(bytes);
-        // An incomplete character waits for its end.
+        // An incomplete character waits for its last byte.
         let unfinished = std::str::from_utf8(&self.bytes).is_err_and(|e| e.error_len().is_none());
         if unfinished {
             return Ok(());
@@ -657,7 +657,7 @@ mod tests {
             for length in 1..=words.len() {
                 last = parts.next(&words[..length]).unwrap();
             }
-            // Sums of 8 products, in another order at most.
+            // Sums of 8 products, possibly in another order.
             for (a, b) in last.iter().zip(&expected) {
                 assert!((a - b).abs() < 1e-6, "{last:?} {expected:?}");
             }
@@ -674,7 +674,7 @@ mod tests {
             top: 2,
             seed: 0,
         };
-        // Words 4 and 5 with shares 2/3 and 1/3 of the two likeliest; what no text has is never drawn.
+        // Words 4 and 5 with shares 2/3 and 1/3 of the two likeliest; words that no text has are never drawn.
         let logits = [9.0, 0.0, 9.0, -9.0, 2f32.ln() + 1.0, 1.0];
         assert_eq!(
             [0.0, 0.66, 0.67, 0.99].map(|at| draw(&logits, &of, at)),

@@ -58,7 +58,7 @@ impl ImageConfig {
 }
 
 impl ImageConfig {
-    /// What `train classify` begins with.
+    /// The defaults of `train classify`.
     pub fn for_classify() -> ImageConfig {
         ImageConfig {
             model: ImageModel::Small,
@@ -67,7 +67,7 @@ impl ImageConfig {
         }
     }
 
-    /// The net: it ends in logits, or in features where there is a head.
+    /// The net: it ends in logits, or in features if there is a head.
     pub fn net(&self, input: Flow, classes: usize) -> Result<Net, TrainError> {
         let out = match (&self.head, self.model, input) {
             (Some(_), ImageModel::None, Flow::Row(width)) => width,
@@ -93,12 +93,12 @@ impl ImageConfig {
         })
     }
 
-    /// Settings that saved parameters and state belong to.
+    /// Settings that saved parameters and state depend on.
     pub fn decisive(&self) -> Settings {
         decisive(self, &FitConfig::CHANGING)
     }
 
-    /// What trains it.
+    /// Its trainer.
     pub fn trainer(
         &self,
         net: Net,
@@ -277,7 +277,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     fit(of, &mut folder, context)
 }
 
-/// Refuses labels that are measurements by the look of them.
+/// Refuses labels that look like measurements.
 pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     if labels.is_count() {
         return Ok(());
@@ -291,9 +291,9 @@ pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), Tra
     }
 }
 
-/// The pipeline with what is left unsaid filled in.
+/// The pipeline with open settings filled in.
 ///
-/// Errors: records whose fields are neither pictures nor vectors.
+/// Errors: records without images or vectors.
 pub(crate) fn resolved(
     config: &PipelineConfig,
     data: &OpenedData,
@@ -311,7 +311,7 @@ pub(crate) fn resolved(
             fields.names()
         )));
     }
-    // Encoded images are of no use as bytes.
+    // Encoded images must be decoded.
     if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
         pipeline.decode = DecodeSetting::Image("image".to_string());
     }
@@ -326,7 +326,7 @@ pub(crate) fn resolved(
 /// File of the run folder with the input and classes of a net for images.
 pub(crate) const CLASSES: &str = "classes.json";
 
-/// What that file holds.
+/// The content of that file.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
     /// Height, width and channels of images, or the width of vectors.
@@ -336,13 +336,13 @@ pub(crate) struct Classes {
     /// The classes.
     #[serde(flatten)]
     pub(crate) map: ClassMap,
-    /// The columns that vectors come from, where they have names.
+    /// The columns that vectors come from, if they have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) columns: Option<Schema>,
 }
 
 impl Classes {
-    /// From its file; `None` where that is missing or damaged.
+    /// From its file; `None` if that is missing or damaged.
     pub(crate) fn read(file: &Path) -> Option<Classes> {
         serde_json::from_slice(&pelton_storage::read_file(file).ok()?).ok()
     }
@@ -374,7 +374,7 @@ pub(crate) fn same_data(
     }
 }
 
-/// Refuses to resume from a checkpoint of other settings, or with files that are not of it.
+/// Refuses to resume from a checkpoint with other settings or files.
 pub(crate) fn check_resumed(
     context: &RunContext<'_>,
     settings: &Settings,
@@ -453,7 +453,7 @@ pub fn sizes(input: Flow) -> Vec<usize> {
 
 /// Images of this size.
 ///
-/// Errors: fewer rows than channels, which are then those of colours: the channels come first.
+/// Errors: few rows and many channels, that is, images with channels first.
 fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, TrainError> {
     /// Colours and transparency.
     const MOST: usize = 4;
@@ -465,9 +465,9 @@ fn channels_last(height: usize, width: usize, channels: usize) -> Result<Flow, T
     Ok(Flow::Image(height, width, channels))
 }
 
-/// Sizes of what the pipeline makes: those of its first batch.
+/// Input sizes of the pipeline, from its first batch.
 ///
-/// Errors: also images whose channels come first.
+/// Errors: those of the pipeline; images with channels first.
 pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
     let none = || {
         let options = training.options();

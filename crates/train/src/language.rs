@@ -58,7 +58,7 @@ impl fmt::Display for LanguageNet {
     }
 }
 
-/// What ranks divide.
+/// The unit that ranks divide.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Parallel {
@@ -166,7 +166,7 @@ impl LanguageConfig {
         })
     }
 
-    /// Settings that saved parameters and state belong to.
+    /// Settings that saved parameters and state depend on.
     pub(crate) fn decisive(&self) -> Settings {
         decisive(self, &FitConfig::CHANGING)
     }
@@ -215,10 +215,10 @@ impl LanguageConfig {
     }
 }
 
-/// Most layers: one after the other, so that more of them only wait.
+/// Most layers; they run one after the other, so more only wait.
 const MOST_LAYERS: usize = 1000;
 
-/// Rows of a text that is measured in one piece.
+/// Rows of a continuous text in evaluation.
 pub(crate) const MEASURED_ROWS: usize = 10;
 /// File of the vocabulary in the run folder.
 pub(crate) const VOCABULARY: &str = "vocabulary.txt";
@@ -267,7 +267,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
     } else {
         &config.fit.test
     };
-    // Both are opened before anything is read.
+    // Opens both before reading anything.
     let mut held_out = Vec::new();
     for paths in [&config.fit.validation_paths(), test_paths] {
         held_out.push(if paths.is_empty() {
@@ -276,7 +276,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
             Some(open(&config.data.for_nets(), paths, None, context)?)
         });
     }
-    // A text in one piece is read whole by every rank, which then takes its rows.
+    // Every rank reads the whole of a continuous text, then takes its rows.
     let alone = Comm::alone();
     let comm = context.comm;
     let mut measuring = RunContext {

@@ -21,7 +21,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A job takes one resolved configuration ([`LinearConfig`]), opens what it names and returns its figures
+//! A job takes one resolved configuration ([`LinearConfig`]), opens the data it names and returns its figures
 //! ([`LinearSummary`]). Nothing here prints; jobs report events to an [`Observer`].
 
 mod checkpoint;
@@ -94,7 +94,7 @@ pub use summary::{CostFigures, LinearSummary, SearchFigures, TestFigures, Thresh
 #[doc(hidden)]
 pub mod raw;
 
-/// Makes every use of Rayon's own pool panic in this process, for tests: where the system refuses threads it would.
+/// For tests: makes every use of Rayon's global pool panic in this process, as it would if the system refused threads.
 pub fn forbid_rayons_pool() {
     let refuse = |_| Err(std::io::Error::other("forbidden"));
     let pool = rayon::ThreadPoolBuilder::new().spawn_handler(refuse);

@@ -1,4 +1,4 @@
-//! The best classes of what a net makes of records.
+//! The best classes of records by a net.
 
 use pelton_nn::{Input, NnError, Trainer};
 

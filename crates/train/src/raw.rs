@@ -1,4 +1,4 @@
-//! Entry points over plain bytes, for fuzzing; no part of the interface.
+//! Entry points over plain bytes, for fuzzing; not part of the interface.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
     bytes
 }
 
-/// Reads an index of classes, and returns how many it has.
+/// Reads an index of classes; `None` if it is damaged.
 #[cfg(feature = "nets")]
 pub fn read_index(path: &Path) -> Option<pelton_softmax::ClassIndex<u16>> {
     let entry = pelton_run::Entry::read(path).ok()?;

@@ -1,8 +1,8 @@
-//! Retrieval: whether the nearest neighbours of a record among others have its class, which need not be one that the
-//! net was trained on.
+//! Retrieval: whether the nearest neighbours of a record have its class. The net need not have been trained on that
+//! class.
 //!
-//! Neighbours are exact, by cosine. The features of the records that are searched are in memory, products with them are
-//! made for a few queries at a time.
+//! Neighbours are exact, by cosine. The features of the searched records are in memory; products with them are computed
+//! for a few queries at a time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -23,13 +23,14 @@ use crate::image::check_whole;
 
 /// Multiplications between two looks at the interrupt, a fraction of a second.
 const MULTIPLICATIONS: usize = 8 << 30;
-/// As many take as long as it takes to keep one neighbour of a query: measured, 5 ms for 1000 among 400 000 records.
+/// Keeping one neighbour of a query takes as long as this many multiplications: measured, 5 ms for 1000 among 400 000
+/// records.
 const PER_NEIGHBOUR: usize = 1 << 17;
 /// Most neighbours of a query.
 const MOST_NEIGHBOURS: usize = 1000;
 /// Most queries of a search.
 const MOST_QUERIES: usize = 1024;
-/// Stands for classes that no query has.
+/// Marks classes that no query has.
 const OTHER: u32 = u32::MAX;
 
 /// Statistics of a retrieval.
@@ -37,9 +38,9 @@ const OTHER: u32 = u32::MAX;
 pub struct RetrievalFigures {
     /// By k: share of the queries with a record of their class among their k nearest.
     pub recall: BTreeMap<usize, f64>,
-    /// Records with another of their class to find.
+    /// Records with another record of their class among those searched.
     pub queries: u64,
-    /// Records without, which do not count.
+    /// Records without one, which do not count.
     pub left_out: u64,
     /// Records that are searched.
     pub gallery: u64,
@@ -49,7 +50,7 @@ pub struct RetrievalFigures {
     pub peak_rss_bytes: u64,
 }
 
-/// The records that are searched, and the classes of the queries.
+/// The searched records, and the classes of the queries.
 struct Search<'a> {
     index: ClassIndex,
     /// Classes of the index's records.
@@ -64,12 +65,12 @@ struct Search<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// At which rank queries find their class.
+/// Counts of queries by the rank at which they find their class.
 #[derive(Default)]
 struct Hits {
     queries: u64,
     left_out: u64,
-    /// How many find it first at this rank, from 0.
+    /// How many first find it at this rank, from 0.
     at: Vec<u64>,
 }
 
@@ -105,11 +106,11 @@ impl Search<'_> {
     }
 }
 
-/// Recall at each of `ks`: for each record of the data, whether one of its nearest others has its class, or with
-/// `gallery` one of the nearest records of those files.
+/// Recall at each of `ks`: the share of records with their class among their `k` nearest other records or, with
+/// `gallery`, among the nearest records of those files.
 ///
 /// Errors: a run that is not finished, damaged, or of another job than `train classify`; data without labels or of
-/// other sizes; no two records of a class.
+/// other sizes; no class with two records.
 pub fn recall(
     of: &EvaluateConfig,
     ks: &[usize],
@@ -164,7 +165,7 @@ pub fn recall(
     };
     let mut hits = Hits::default();
     if is_own {
-        // In parts, so that progress is shown.
+        // In parts, to show progress.
         let parts = search.index.rows().chunks(MOST_QUERIES * embedder.d);
         for (queries, labels) in parts.zip(search.labels.chunks(MOST_QUERIES)) {
             search.run(queries, labels, &mut hits)?;
@@ -200,7 +201,7 @@ pub fn recall(
     })
 }
 
-/// Data with classes of its own.
+/// Opens data with its own classes.
 fn labelled(
     embedder: &Embedder,
     of: &EvaluateConfig,

@@ -14,14 +14,14 @@ use crate::error::TrainError;
 pub struct Start {
     /// The coefficients of each vector, and its intercept.
     pub vectors: Vec<(Vec<f64>, f64)>,
-    /// Names of the first features; those behind them are hashed. Empty where features have none.
+    /// Names of the first features; those after them are hashed. Empty if features have no names.
     pub names: Vec<String>,
-    /// What classes are called, of two and more.
+    /// Names of the classes, for two or more.
     pub classes: Vec<String>,
 }
 
 impl Start {
-    /// That of a model.
+    /// The start from a model.
     pub fn of(model: &Model) -> Start {
         let columns = model.columns.as_deref();
         Start {
@@ -33,7 +33,7 @@ impl Start {
         }
     }
 
-    /// Weights for a problem over features of these names and this scale, and a sentence about what is not taken over.
+    /// Weights for a problem over features of these names and this scale, and a note on any weights not taken over.
     ///
     /// Errors: a model of other classes.
     pub(crate) fn weights(
@@ -48,7 +48,7 @@ impl Start {
         } else {
             described(labels)
         };
-        // Of two classes there is one vector, for the first.
+        // Two classes share one vector, for the first.
         let place = |class: &String| self.classes.iter().position(|other| other == class);
         let places: Option<Vec<usize>> = classes.iter().map(place).collect();
         let places = places.filter(|_| classes.len() == self.classes.len()).ok_or_else(|| {
@@ -100,7 +100,7 @@ impl Start {
         let named: HashMap<&String, usize> = self.names.iter().zip(0..).collect();
         let hashed = |j: usize| {
             let j = j - names.len() + self.names.len();
-            // Words have other places where there are more or fewer of them.
+            // Hashed words have other indices if the number of hashed features differs.
             let is_same = features - names.len() == old - self.names.len();
             (is_same && j < old).then_some(j)
         };
@@ -153,7 +153,7 @@ mod tests {
         let (weights, note) = start
             .weights(&problem, &labels, &given, (Some(&scale), 0.0))
             .unwrap();
-        // The classes are the other way round: −(4 c + a + 0.5), in c = c'/2 + 10 and a = a'/4 + 1.
+        // The classes are swapped: −(4 c + a + 0.5), in c = c'/2 + 10 and a = a'/4 + 1.
         assert_eq!(weights.vector(0), [-2.0, 0.0, -0.25, -41.5]);
         assert!(note.unwrap().contains("2 features"));
         let others = ClassMap::named(names(&["yes", "maybe"]));
@@ -161,7 +161,7 @@ mod tests {
             .weights(&problem, &others, &given, (None, 0.0))
             .unwrap_err();
         assert!(refused.to_string().contains("same classes"), "{refused}");
-        // Without names features go by their places.
+        // Without names, features match by index.
         let plain = Start {
             names: Vec::new(),
             ..start

@@ -4,7 +4,7 @@ use pelton_format::ClassMap;
 use pelton_linear::{Figures, Loss, Metrics, TargetFigures, Threshold};
 use serde::{Deserialize, Serialize};
 
-/// How well a model predicts, and what its classes are called.
+/// How well a model predicts, with the names of its classes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TestFigures {
     /// The classes, in the order of `by_class` and `confusion`.
@@ -12,12 +12,12 @@ pub struct TestFigures {
     /// The figures.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Whether areas are absent because the scores of all rows did not fit in memory, or were those of several ranks.
+    /// Whether areas are absent because the scores of all rows did not fit in memory or were spread over several ranks.
     pub lacks_room: bool,
 }
 
 impl TestFigures {
-    /// Those of all rows added.
+    /// The figures of all rows added.
     pub(crate) fn of(metrics: &Metrics, classes: &ClassMap) -> TestFigures {
         TestFigures {
             classes: (0..classes.len() as u32)
@@ -29,19 +29,19 @@ impl TestFigures {
     }
 }
 
-/// What decides between two classes other than the sign.
+/// A threshold between two classes other than the sign.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThresholdFigures {
-    /// From which value on rows are given the positive class.
+    /// Rows with at least this value get the positive class.
     pub value: f64,
-    /// What the value is: a probability, for losses that have probabilities, or a decision value.
+    /// Kind of the value: a probability, for losses that have probabilities, or a decision value.
     pub of: String,
     /// The positive class.
     pub positive: String,
 }
 
 impl ThresholdFigures {
-    /// Those of a model's threshold.
+    /// The figures of a model's threshold.
     pub(crate) fn of(threshold: &Threshold, loss: Loss, classes: &ClassMap) -> ThresholdFigures {
         ThresholdFigures {
             value: threshold.stated(loss),
@@ -62,25 +62,25 @@ impl std::fmt::Display for ThresholdFigures {
     }
 }
 
-/// How well a model predicts data with labels: by its loss one of both.
+/// How well a model predicts data with labels: classes or targets, by its loss.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tested {
     pub classes: Option<TestFigures>,
     pub targets: Option<TargetFigures>,
     /// The threshold chosen on the data.
     pub threshold: Option<Threshold>,
-    /// Points of the ROC curve, of two classes where the scores of all rows are there.
+    /// Points of the ROC curve, for two classes with the scores of all rows.
     pub roc: Vec<(f64, f64)>,
 }
 
-/// What cross-validation says of some costs.
+/// Results of cross-validation over costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SearchFigures {
-    /// The figure that decides: `log_loss`, `accuracy`, `mse` or `poisson_deviance`.
+    /// The deciding figure: `log_loss`, `accuracy`, `mse` or `poisson_deviance`.
     pub figure: String,
     /// Folds.
     pub folds: u32,
-    /// The cost that is best by the mean over the folds; of equals the smallest.
+    /// The best cost by the mean over the folds; of equals the smallest.
     pub best: f64,
     /// The costs, as they were given.
     pub costs: Vec<CostFigures>,
@@ -107,31 +107,31 @@ pub struct CostFigures {
     pub accuracy: Option<f64>,
     /// Mean R², of targets.
     pub r2: Option<f64>,
-    /// Mean area under the ROC curve, where the scores fit in memory of one rank.
+    /// Mean area under the ROC curve, if the scores fit in memory of one rank.
     pub auc: Option<f64>,
-    /// Mean number of weights that are not 0, where the penalty makes some 0.
+    /// Mean number of nonzero weights, if the penalty makes some 0.
     #[serde(default)]
     pub nonzero_weights: Option<f64>,
 }
 
-/// The coefficients of a model without a penalty, and how sure they are.
+/// The coefficients of a model without a penalty, and their precision.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct InferenceFigures {
-    /// What `statistic` is: `t` of least squares, `z` of other losses.
+    /// Name of `statistic`: `t` of least squares, `z` of other losses.
     pub statistic: String,
     /// Of `t`: records less coefficients.
     pub degrees_of_freedom: Option<f64>,
-    /// Share of samples whose interval holds the true coefficient.
+    /// Confidence level of the intervals.
     pub confidence: f64,
-    /// The intercept and one of each feature; of each class, where there are more than two.
+    /// The intercept and one per feature; for each class, if there are more than two.
     pub coefficients: Vec<CoefficientFigures>,
 }
 
-/// One coefficient, of a feature as the data has it. What is absent was not found: the feature is a combination of those
-/// before it, or its weight grew without end.
+/// One coefficient, of a feature in the units of the data. Absent values were not found: the feature is a combination
+/// of those before it, or its weight grew without end.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CoefficientFigures {
-    /// The class, where each is modelled against the rest.
+    /// The class, if each is modelled against the rest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     /// The feature.
@@ -142,7 +142,7 @@ pub struct CoefficientFigures {
     pub standard_error: Option<f64>,
     /// The estimate over its standard error.
     pub statistic: Option<f64>,
-    /// Probability of one at least so large where the coefficient is 0.
+    /// Probability of a statistic at least as large if the coefficient is 0.
     pub p: Option<f64>,
     /// Lower end of the interval.
     pub low: Option<f64>,
@@ -162,13 +162,13 @@ pub struct LinearSummary {
     pub dual: Option<f64>,
     /// (primal − dual) / dual.
     pub relative_gap: Option<f64>,
-    /// What a search among costs found.
+    /// The results of a search among costs.
     #[serde(default)]
     pub search: Option<SearchFigures>,
-    /// The coefficients, where there is no penalty; the gap is then estimated.
+    /// The coefficients, if there is no penalty; the gap is then estimated.
     #[serde(default)]
     pub inference: Option<InferenceFigures>,
-    /// (primal − optimum) / optimum where the optimum is known.
+    /// (primal − optimum) / optimum, if the optimum is known.
     pub relative_difference: Option<f64>,
     /// The optimum that relative differences refer to.
     pub optimum: Option<f64>,
@@ -176,15 +176,15 @@ pub struct LinearSummary {
     pub test_accuracy: Option<f64>,
     /// How well the model predicts the test examples.
     pub test: Option<TestFigures>,
-    /// How well it predicts their targets, where these are real.
+    /// How well it predicts their targets, if these are real numbers.
     #[serde(default)]
     pub test_targets: Option<TargetFigures>,
-    /// What decides between two classes other than the sign of the decision value.
+    /// The threshold between two classes other than the sign of the decision value.
     #[serde(default)]
     pub threshold: Option<ThresholdFigures>,
-    /// Share of training examples predicted right by the sign, where it was evaluated.
+    /// Share of training examples predicted right by the sign, if evaluated.
     pub train_accuracy: Option<f64>,
-    /// Weights of the written model that are not 0, and all of them, intercepts included.
+    /// Number of nonzero weights of the written model, and of all, intercepts included.
     #[serde(default)]
     pub nonzero_weights: Option<[u64; 2]>,
     /// Epochs of training.
@@ -237,13 +237,13 @@ pub struct LinearSummary {
     pub ranks: u64,
     /// Seconds a rank waited for others and for their messages, on average.
     pub communication_s: f64,
-    /// Bytes that ranks sent to one another.
+    /// Bytes sent between ranks.
     pub communication_bytes: u64,
     /// Access path used.
     pub access: String,
     /// Order used.
     pub order: String,
-    /// Solver used; nothing where nothing was trained.
+    /// Solver used; empty if nothing was trained.
     #[serde(default)]
     pub solver: String,
     /// Seed used.

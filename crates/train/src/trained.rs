@@ -12,16 +12,16 @@ use crate::error::TrainError;
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
 
-/// A model and how the data it was trained on was read.
+/// A model, and how its training data was read.
 #[derive(Debug)]
 pub struct TrainedModel {
     /// The model.
     pub model: Model,
-    /// The run's configuration, where the model came from a run folder.
+    /// The run's configuration, if the model came from a run folder.
     pub config: Option<LinearConfig>,
 }
 
-/// Opens the model of a run folder, all files of which must be those that the run wrote, or a model file by itself:
+/// Opens the model of a run folder (all its files must be those that the run wrote) or a model file by itself:
 /// safetensors, or LIBLINEAR's text format.
 pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;

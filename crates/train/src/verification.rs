@@ -1,8 +1,8 @@
-//! Verification: whether two records have the same class, told by the cosine of their features.
+//! Verification: whether two records have the same class, judged by the cosine of their features.
 //!
-//! A pair is accepted where its cosine is above a threshold. The true accept rate (TAR) at a false accept rate (FAR) is
-//! the share of pairs of one class above the lowest threshold that accepts no more than this share of the others
-//! (Huang et al., "Labeled Faces in the Wild", 2007; Klare et al., CVPR 2015).
+//! A pair is accepted if its cosine is above a threshold. The true accept rate (TAR) at a false accept rate (FAR) is
+//! the share of same-class pairs above the lowest threshold that accepts at most this share of the others (Huang et
+//! al., "Labeled Faces in the Wild", 2007; Klare et al., CVPR 2015).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::error::TrainError;
 use crate::evaluate::EvaluateConfig;
 use crate::finished::Labels;
 
-/// False accept rates, as text and the pairs of different classes of which one may be accepted.
+/// False accept rates: as text, and as the number of pairs of different classes per accepted one.
 const RATES: [(&str, usize); 6] = [
     ("1e-1", 10),
     ("1e-2", 100),
@@ -25,19 +25,19 @@ const RATES: [(&str, usize); 6] = [
     ("1e-5", 100_000),
     ("1e-6", 1_000_000),
 ];
-/// Folds of the accuracy, and the pairs from which on there are so many.
+/// Folds of the accuracy, and the number of pairs from which folds are used.
 const FOLDS: usize = 10;
 const MANY: usize = 100;
 
 /// Statistics of a verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VerificationFigures {
-    /// True accept rates by false accept rate; `None` for those that so few pairs cannot show.
+    /// True accept rates by false accept rate; `None` for those that need more pairs.
     pub tar: BTreeMap<&'static str, Option<f64>>,
-    /// Share of the pairs judged rightly. From 100 pairs on, the mean over ten folds in the order of the file, each
+    /// Share of the pairs judged correctly. From 100 pairs on, the mean over ten folds in the order of the file, each
     /// with the best threshold of the other nine.
     pub accuracy: f64,
-    /// The best threshold of all pairs.
+    /// The best threshold over all pairs.
     pub threshold: f64,
     /// Folds of the accuracy.
     pub folds: usize,
@@ -51,14 +51,13 @@ pub struct VerificationFigures {
     pub peak_rss_bytes: u64,
 }
 
-/// Two records, and whether they have one class.
+/// Two records, and whether they have the same class.
 type Pair = (usize, usize, bool);
 
-/// Cosine, and whether the pair has one class.
+/// Cosine, and whether the pair has the same class.
 type Judged = (f64, bool);
 
-/// Verifies the pairs of a text file whose lines are `RECORD RECORD SAME`, with 1 for pairs of one class and 0 for
-/// others.
+/// Verifies the pairs of a text file with lines `RECORD RECORD SAME`, with 1 for pairs of one class and 0 for others.
 ///
 /// Errors: a run that is not finished, damaged, or of another job than `train classify`; data of other sizes; a line
 /// that is not a pair of its records; pairs of one kind only.
@@ -113,7 +112,7 @@ pub fn verify(
     })
 }
 
-/// The pairs of a text, or the line that is not one and why.
+/// The pairs of a text, or the number of a bad line and its problem.
 fn parse(text: &str, records: u64) -> Result<Vec<Pair>, (usize, String)> {
     let pair = |(line, text): (usize, &str)| {
         let malformed = || {
@@ -154,7 +153,7 @@ fn accept_rates(judged: &[Judged]) -> BTreeMap<&'static str, Option<f64>> {
     different.sort_by(|a, b| b.total_cmp(a));
     let rate = |of_one: usize| {
         let accepted = different.len() / of_one;
-        // Above this cosine are no more pairs of different classes than may be accepted.
+        // At most the acceptable number of pairs of different classes exceed this cosine.
         let threshold = different.get(accepted).filter(|_| accepted > 0)?;
         let right = of(true).filter(|cosine| cosine > threshold).count();
         Some(right as f64 / of(true).count().max(1) as f64)
@@ -180,7 +179,7 @@ fn best_threshold(mut judged: Vec<Judged>) -> f64 {
     threshold
 }
 
-/// The share of pairs judged rightly, and over how many folds.
+/// The share of pairs judged correctly, and the number of folds.
 fn accuracy(judged: &[Judged]) -> (f64, usize) {
     let share = |pairs: &[Judged], threshold: f64| {
         let right = pairs.iter().filter(|pair| (pair.0 > threshold) == pair.1);
@@ -254,7 +253,7 @@ mod tests {
                 "{accuracy} {bound}"
             );
         }
-        // The other nine folds have another best threshold than the last, and it misjudges half of that.
+        // The best threshold of the other nine folds differs from that of the last, and misjudges half of it.
         let pair = |i: usize| match i % 2 {
             0 => (if i / 10 == 9 { 0.45 } else { 0.6 }, true),
             _ => (0.4, false),

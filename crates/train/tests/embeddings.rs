@@ -1,4 +1,4 @@
-//! Features of a finished run with a head over very many classes, and what is retrieved by them.
+//! Features of a finished run with a head over very many classes, and retrieval with them.
 
 #![cfg(feature = "nets")]
 
@@ -63,7 +63,7 @@ fn finished_run(config: &ImageConfig, out: &Path) -> EvaluateConfig {
     }
 }
 
-/// The best class of a record is the one whose row has the largest product with its features.
+/// The best class of a record has the row with the largest product with its features.
 #[test]
 fn embeddings_are_what_the_head_compares() {
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn recall_equals_brute_force() {
         on_console(|context| embeddings::write_embeddings(&of, &mut npy, context)).unwrap();
         read_npy(&npy)
     };
-    // The classes go by turns.
+    // The classes alternate.
     let (own, others) = (
         features(&of.data.paths),
         features(std::slice::from_ref(&gallery)),

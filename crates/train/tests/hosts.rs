@@ -1,5 +1,5 @@
-//! Ranks on hosts that share no disk: each has files of its own. What rank 0 holds counts, and a rank that was given
-//! something else is named on every rank before the first step.
+//! Ranks on hosts without a shared disk: each has its own files. Those of rank 0 count, and every rank names a rank
+//! with other inputs before the first step.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use pelton_train::{LinearConfig, LinearSummary, Solver, TrainError, linear};
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-/// Runs a job on ranks that reach each other through connections alone; what each came to, by rank.
+/// Runs a job on ranks that communicate only through connections; returns the results by rank.
 fn hosts<T: Send>(
     ranks: usize,
     job: impl Fn(&Comm) -> Result<T, TrainError> + Sync,
@@ -56,7 +56,7 @@ fn options(folder: &Path, rank: usize, resume: bool) -> RunOptions {
     }
 }
 
-/// Every rank says that this one differs, and in what.
+/// Every rank's error names the rank that differs, and how.
 #[track_caller]
 fn check_named<T: std::fmt::Debug>(results: Vec<Result<T, TrainError>>, expected: &str) {
     for (rank, result) in results.into_iter().enumerate() {
@@ -74,7 +74,7 @@ fn check_named<T: std::fmt::Debug>(results: Vec<Result<T, TrainError>>, expected
     }
 }
 
-/// Lines of two classes told apart by two features; `line` may change them.
+/// Lines of two classes, separable by two features; `line` may change them.
 fn table(folder: &Path, name: &str, line: impl Fn(String) -> String) -> String {
     let text = |i: usize| {
         let (label, x) = (i % 2, (i * 7 % 31) as f64 / 10.0);
@@ -146,7 +146,7 @@ fn other_data_on_one_host_is_named_before_linear_training() {
             check_named(results, what);
             assert!(!out(folder, 0).exists(), "nothing was begun");
         }
-        // As threads of one process too, which open what they share once.
+        // Also as threads of one process, which open shared files once.
         let error = run_ranks(2, |comm| {
             let path = if comm.rank() == 1 { &flipped } else { &same };
             let config = linear(path.clone(), &folder.join("cache"), solver);
@@ -203,7 +203,7 @@ fn other_settings_of_one_host_are_named_before_linear_training() {
         )
     });
     check_named(results, "rank 1 has `resume` true where rank 0 has false");
-    // Memory and threads are each machine's own, as far as the same blocks come of them.
+    // Each machine may set its own memory and threads, if they lead to the same blocks.
     let results = hosts(2, |comm| {
         let config = LinearConfig {
             memory_bytes: (1 + comm.rank() as u64) << 28,
@@ -219,7 +219,7 @@ fn other_settings_of_one_host_are_named_before_linear_training() {
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 
-/// Rank 0's checkpoint counts, whatever lies on the other hosts.
+/// Rank 0's checkpoint counts, whatever the other hosts have.
 #[test]
 fn a_linear_run_goes_on_from_the_checkpoint_of_rank_0() {
     let folder = tempfile::tempdir().unwrap();
@@ -247,7 +247,7 @@ fn a_linear_run_goes_on_from_the_checkpoint_of_rank_0() {
         train("parts", 4, true);
         let [whole, parts] = ["whole", "parts"].map(|name| model(&out(&at(name), 0)));
         assert_eq!(whole, parts, "{solver}");
-        // A run of another day lies on the host of rank 1, and none on that of rank 0.
+        // The host of rank 1 has a stale run, that of rank 0 none.
         train("stale", 2, false);
         std::fs::rename(out(&at("stale"), 0), out(&at("stale"), 1)).unwrap();
         train("stale", 4, true);
@@ -261,7 +261,7 @@ mod nets {
 
     use super::*;
 
-    /// CIFAR-10's format: a class, then three planes of 32 × 32, whose mean tells the class from others.
+    /// CIFAR-10's format: a class, then three planes of 32 × 32 with a mean that depends on the class.
     fn images(folder: &Path, name: &str, class: impl Fn(usize) -> usize) -> String {
         let image = |i: usize| {
             let pixels = (0..3072).map(move |at| (i * 7 % 10 * 20 + at * (i + 3) % 47) as u8);
@@ -381,7 +381,7 @@ mod nets {
         check_named(results, "rank 1 has data with the fingerprint");
     }
 
-    /// Words are numbered by a file that each host has.
+    /// Each host has its own file of word ids.
     #[test]
     fn another_vocabulary_on_one_host_is_named() {
         let folder = tempfile::tempdir().unwrap();
@@ -444,7 +444,7 @@ mod nets {
         assert_eq!(tensors(&out(&whole, 0)), tensors(&out(&stale, 0)));
     }
 
-    /// Each rank keeps its rows of a head in the run folder, so all must see the same one.
+    /// Each rank keeps its rows of a head in the run folder, so all ranks must see the same folder.
     #[test]
     fn a_head_over_ranks_wants_a_folder_that_all_share() {
         let folder = tempfile::tempdir().unwrap();

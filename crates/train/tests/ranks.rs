@@ -1,5 +1,5 @@
-//! Linear training over ranks: the optimum of one rank with a certificate, any number of ranks, and runs
-//! that are interrupted or lose a rank and go on.
+//! Linear training over ranks: the optimum of one rank with a certificate, any number of ranks, and runs that are
+//! interrupted or lose a rank and resume.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,7 +51,7 @@ fn train(
 
 fn nothing(_: usize, _: &Event<'_>) {}
 
-/// Over ranks the target is certified, and what is found is the optimum that one rank finds.
+/// Over ranks the target is certified, and the optimum is that of one rank.
 fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
     let finer = LinearConfig {
         target: Target::Gap(2e-4),
@@ -75,7 +75,7 @@ fn check_optimum(folder: &Path, config: &LinearConfig, ranks: &[usize]) {
     }
 }
 
-/// Data for a loss: classes, which count as targets too, and counts for a loss that takes nothing below 0.
+/// Data for a loss: classes, which also serve as targets, and counts for a loss that needs targets of at least 0.
 fn data_for(folder: &Path, loss: Loss, rows: usize) -> LinearConfig {
     if loss != Loss::Poisson {
         return LinearConfig {
@@ -177,7 +177,7 @@ fn real_data_of_two_and_of_seven_classes() {
     }
 }
 
-/// Raw covtype, whose columns differ in size by orders of magnitude.
+/// Raw covtype: its columns differ in size by orders of magnitude.
 #[test]
 fn ranks_take_newtons_steps_together() {
     let Some(path) = real_data("libsvm/covtype.20k.csv") else {
@@ -225,7 +225,7 @@ fn out_of_core(folder: &Path) -> LinearConfig {
     }
 }
 
-/// Runs until `reads` reads of passes are done and is interrupted there.
+/// Runs until `reads` reads of passes are done, then interrupts.
 fn interrupted(config: &LinearConfig, options: &RunOptions, ranks: usize, reads: u64) {
     let interrupt = Interrupt::default();
     let done = AtomicU64::new(0);
@@ -246,7 +246,7 @@ fn model(options: &RunOptions) -> Vec<u8> {
     std::fs::read(options.out.join("model.safetensors")).unwrap()
 }
 
-/// What the ranks had sent when the run's checkpoint was written.
+/// Bytes that the ranks had sent when the run's checkpoint was written.
 fn communication_bytes(options: &RunOptions) -> u64 {
     let manifest = Manifest::open(&options.out, Set::Checkpoint);
     let manifest = manifest.unwrap().unwrap();
@@ -313,7 +313,7 @@ fn a_run_goes_on_with_other_ranks_where_it_was() {
         let found = train(&roomy, &part, after, &never, nothing).unwrap();
         assert_eq!(rows(&part), [30_000; 3], "{name}");
         assert_eq!(found.epochs, 3);
-        // The same passes over the same rows, whose sums are rounded in another order.
+        // The same passes over the same rows, with sums rounded in another order.
         let ratio = found.primal.unwrap() / whole.primal.unwrap();
         assert!((ratio - 1.0).abs() < 1e-9, "{name}: {found:?}");
     }

@@ -1,5 +1,5 @@
-//! Jobs from inside the process: data that fits in memory is read once, batch by batch, into segments
-//! that stay; runs are interrupted at chosen moments and go on.
+//! Jobs from inside the process: data that fits in memory is read once, batch by batch, into segments that stay; runs
+//! are interrupted at chosen moments and resume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ fn run(
     linear::run(config, context)
 }
 
-/// More rows than two batches of a sequential pass hold: the batches once shared a pane, whose
-/// segments could then not be taken over, and the run ended in a panic.
+/// More rows than two batches of a sequential pass hold: the batches once shared a pane, so its segments could not be
+/// taken over, and the run panicked.
 #[test]
 fn many_small_rows_are_loaded_whole() {
     const ROWS: u64 = 140_000;
@@ -89,13 +89,13 @@ fn interrupted_after_every_epoch_the_run_reaches_the_same_model() {
         );
         assert_eq!(trained, [(format!("epoch {}", epoch + 1), 1, 1)]);
     }
-    // Nothing is left to train, but the model to certify and write.
+    // Training is done; only certifying and writing the model remain.
     run(&config, &options("run"), &Arc::default(), &mut |_| {}).unwrap();
     let model = |name: &str| std::fs::read(folder.path().join(name).join("model.safetensors"));
     assert_eq!(model("run").unwrap(), model("whole").unwrap());
 }
 
-/// Rows in memory go from 32 bits to 64 and to Newton's method; each has a state of its own.
+/// Rows in memory go from 32 bits to 64 and to Newton's method; each stage has its own state.
 #[test]
 fn interrupted_between_any_two_epochs_in_memory_the_run_reaches_the_same_model() {
     let folder = tempfile::tempdir().unwrap();
@@ -149,7 +149,7 @@ fn interrupted_between_any_two_epochs_in_memory_the_run_reaches_the_same_model()
     }
 }
 
-/// Out of core: what is told of progress goes on where the checkpoint stands.
+/// Out of core: reported progress continues from the checkpoint.
 #[test]
 fn a_resumed_run_counts_from_where_it_goes_on() {
     const BLOCKS: u64 = 8;
@@ -193,7 +193,7 @@ fn a_resumed_run_counts_from_where_it_goes_on() {
             }
             Event::Note(note) if note.starts_with("resuming") => {
                 let place = format!("resuming from epoch {}, block {}", next.0 + 1, next.1);
-                // Between epochs the last block stands for the start of the next.
+                // Between epochs, the last block and the start of the next are the same position.
                 assert!(note == place || next.1 == 1, "{note}: {place}");
             }
             Event::Epoch(record) => assert_eq!(record.epoch, next.0),
@@ -238,8 +238,7 @@ fn an_interruption_before_training_is_soon_over() {
     assert_eq!(left.count(), 0, "nothing half-made is left");
 }
 
-/// Rows over so many features that a snapshot of w has no room next to the blocks: a certificate
-/// takes a pass of its own.
+/// Rows over too many features for a snapshot of w next to the blocks, so that a certificate takes its own pass.
 fn wide_rows(rows: u64) -> String {
     let row = |row: u64| {
         let bits = row.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
@@ -287,7 +286,7 @@ fn interrupted_while_an_epoch_is_certified_the_run_reaches_the_same_model() {
         assert!(whole.relative_gap.unwrap() <= 1e-2, "{whole:?}");
         let mut within_passes = 0;
         let summary = loop {
-            // The last block of an epoch is the last that training looks at the flag for.
+            // Training last checks the flag at the last block of an epoch.
             let interrupt = Interrupt::default();
             let mut recorded = false;
             let ended = run(

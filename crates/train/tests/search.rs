@@ -66,7 +66,7 @@ fn folds_are_the_same_however_rows_are_read() {
             let case = format!("{loss} {held:?} {found:?}");
             assert_eq!(found.figure, held.figure, "{case}");
             for (a, b) in found.costs.iter().zip(&held.costs) {
-                // What the gap leaves is noise next to how much folds differ.
+                // The remaining gap is noise compared with the differences between folds.
                 assert!(correlation(&a.by_fold, &b.by_fold) > 0.75, "{case}");
             }
         }

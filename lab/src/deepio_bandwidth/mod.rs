@@ -1,10 +1,10 @@
-//! DeepIO Figures 10 to 12: how many bytes a second reach the batches of all ranks from their own
-//! memory, from that of others, from memory and backend together, and from the backend alone; and what the
-//! model of [`crate::node_capacity`] predicts for more nodes.
+//! DeepIO Figures 10 to 12: bytes a second into the batches of all ranks from their own memory, from that of others,
+//! from memory and backend together, and from the backend alone; and the predictions of [`crate::node_capacity`] for
+//! more nodes.
 //!
-//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real time,
-//! over files in the page cache. Ranks are threads; the same reads under MPI against a
-//! bare loop of `MPI_Get` are in `bench/results`.
+//! The backend is modelled: one node's share of the paper's parallel file system for each rank, in real time, over
+//! files in the page cache. Ranks are threads; `bench/results` compares the same reads under MPI with a bare loop of
+//! `MPI_Get`.
 
 mod predicted;
 mod read_path;
@@ -31,10 +31,10 @@ const COLUMNS: &str = "data,ranks,pipeline,memory,seed,epochs,bytes_per_s,wall_s
                        local_bytes,remote_bytes,backend_bytes,used_bytes,rl,rl_exact,order";
 /// Bytes of all records of a global batch, over all ranks.
 const BATCH_BYTES: u64 = 512 << 10;
-/// Fewest batches and units of an epoch, so that scaled-down data still makes several of a load.
+/// Fewest batches and units of an epoch, so that a load of scaled-down data still has several.
 const LEAST_BATCHES: u64 = 128;
 const LEAST_UNITS: u64 = 192;
-/// Share of the data that memory holds where numbers of loads are compared.
+/// Share of the data in memory when comparing numbers of loads.
 const TRADED_AT: f64 = 0.25;
 /// Memory for the look-ahead of each rank's feed.
 const FEED_BYTES: u64 = 16 << 20;
@@ -108,7 +108,7 @@ fn one_set(
     }
     let total = config.seeds * all.len() as u64;
     let mut done = 0;
-    // Ways take turns, so that a slow moment of the machine does not meet one of them only.
+    // Read paths take turns, so that a slow moment of the machine affects all.
     for seed in 0..config.seeds {
         for measured in &mut all {
             let what = format!(
@@ -200,7 +200,7 @@ fn write_raw(
     ])
 }
 
-/// Rates, what moved, and how well each order shuffles.
+/// Rates, bytes moved, and the randomness of each order.
 fn bandwidths(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     let mut rows = Vec::new();
     let what = "the paper shows its figures as pictures only; other machine, ranks as threads, backend modelled";
@@ -240,7 +240,7 @@ fn bandwidths(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     rows
 }
 
-/// How many times the rate of ordered mode opportunistic mode has.
+/// The rate of opportunistic mode over that of ordered mode.
 fn gains(set: &SetConfig, all: &[Measured]) -> Vec<Row> {
     let rate = |measured: &Measured| measured.median(|run| run.bytes_per_s);
     let mut rows = Vec::new();

@@ -1,4 +1,4 @@
-//! What the capacity model says of the runs measured here, and of more nodes.
+//! Predictions of the capacity model for the runs measured here, and for more nodes.
 
 use crate::node_capacity::{Cluster, PredictedPipeline, Workload, predict};
 use pelton_storage::{DeviceModel, PAGE_BYTES};
@@ -9,20 +9,19 @@ use super::read_path::{Measured, ReadPath, Shape, row};
 use crate::experiment::SetConfig;
 use crate::table::Row;
 
-/// What predictions rest on.
+/// Assumptions of the predictions.
 pub(super) const ASSUMPTIONS: &str = "predictions: stages overlap and the slowest decides; copying and decoding as fast a node as measured here with one rank, 12.5 GB/s and 2 million one-sided reads a second into a node (stated), backend as modelled here and shared by all nodes from 16 on; no contention in the network, no caches in the backend's servers, no consumer";
 
-/// Nodes predicted for.
+/// Node counts to predict.
 const NODES: [u32; 5] = [16, 64, 256, 1024, 4096];
-/// Data and memory of a node that are predicted for: at 16 nodes memory holds a quarter.
+/// Data, and memory of a node, for predictions: at 16 nodes memory holds a quarter.
 const DATA_BYTES: f64 = 1.28e12;
 const NODE_MEMORY_BYTES: f64 = 20e9;
-/// The paper's backend rates on 16 nodes, in MB/s: 10 GB a node, and 512 MB a node, which its servers
-/// and clients cache.
+/// The paper's backend rates on 16 nodes, in MB/s: 10 GB a node, and 512 MB a node, which servers and clients cache.
 const PUBLISHED_LARGE: f64 = 4662.49;
 const PUBLISHED_SMALL: f64 = 7411.98;
 
-/// The model next to what was measured, next to what was published, and beyond.
+/// The model compared with measured rates, with published rates, and for larger clusters.
 pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> {
     let one = all
         .iter()
@@ -87,7 +86,7 @@ pub(super) fn rows(set: &SetConfig, shape: Shape, all: &[Measured]) -> Vec<Row> 
     rows
 }
 
-/// The backend as `--device-model pfs` has it, for 16 nodes and more; nodes as fast as one rank here.
+/// The backend of `--device-model pfs`, for 16 nodes and more; nodes as fast as one rank here.
 fn cluster(node_bytes_per_s: f64) -> Cluster {
     const SHARERS: f64 = 16.0;
     let share = DeviceModel::parallel_file_system();
@@ -147,7 +146,7 @@ fn beside_published(set: &SetConfig, cluster: &Cluster) -> Vec<Row> {
     ]
 }
 
-/// Epochs on more nodes than there are.
+/// Epochs on larger clusters.
 fn beyond(set: &SetConfig, cluster: &Cluster, record_bytes: f64, unit_bytes: f64) -> Vec<Row> {
     let ways = [
         (PredictedPipeline::Backend, None, "backend alone"),

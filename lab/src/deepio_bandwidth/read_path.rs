@@ -1,4 +1,4 @@
-//! Ways to serve an epoch, and what several runs of one gave.
+//! Read paths for an epoch, and the results of several runs of one.
 
 use pelton_tools::bench::{BenchReport, PeerConfig, PeerMode};
 use serde_json::json;
@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::experiment::SetConfig;
 use crate::table::{Row, median};
 
-/// The name under which DeepIO's figures are shown.
+/// Table name of DeepIO's figures.
 const FIGURE: &str = "Figure 10";
 
-/// One way to serve an epoch.
+/// A path for reading an epoch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum ReadPath {
     /// All data in memory, slots assigned in runs.
@@ -46,8 +46,8 @@ impl ReadPath {
         }
     }
 
-    /// Epochs that are measured. The first load is made before the clock starts, and what stays is first of
-    /// use in the second epoch; other ways take as long for every epoch.
+    /// Epochs to measure. The first load happens before the clock starts, and records kept in memory first help in the
+    /// second epoch; other paths take equally long for every epoch.
     pub fn epochs(self) -> u64 {
         match self {
             ReadPath::Hybrid(PeerMode::Opportunistic { .. }, _) => 3,
@@ -71,7 +71,7 @@ impl ReadPath {
     }
 }
 
-/// In what portions the data is taken.
+/// Sizes of batches and units.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     /// Examples of a global batch.
@@ -80,7 +80,7 @@ pub(super) struct Shape {
     pub unit_bytes: u64,
 }
 
-/// What several runs of one way on some ranks gave.
+/// Results of several runs of one read path on some ranks.
 pub(super) struct Measured {
     pub ranks: usize,
     pub way: ReadPath,

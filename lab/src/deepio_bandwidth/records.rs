@@ -1,4 +1,4 @@
-//! Data of records of one size, for measurements that look at bytes only.
+//! Data of equally long records, for measurements of bytes only.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use pelton_train::TrainError;
 use crate::experiment::SetConfig;
 use crate::table::ReproduceConfig;
 
-/// Bytes of a record that are not its values: class and checksum.
+/// Bytes of a record in addition to its values: class and checksum.
 const FRAME_BYTES: usize = 8;
 
 /// The set's file, written if it does not exist, with the bytes and number of its records.

@@ -1,4 +1,4 @@
-//! The table at tiny scale, without the modelled backend's waits being of note.
+//! The table at tiny scale, with negligible waits for the modelled backend.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn bytes_are_counted_and_pipelines_compared() {
             assert!((read - 1.0).abs() < 0.01, "{way}: {read}");
         }
     }
-    // But for the units that the last load of an epoch and the first of the next have in common.
+    // Except for the units that the last load of an epoch and the first of the next share.
     for loads in [9, 16, 32] {
         let way = format!("in {loads} loads, memory 0.25");
         let reads: Vec<f64> = of(&table.rows, backend, &way).collect();
@@ -56,7 +56,7 @@ fn bytes_are_counted_and_pipelines_compared() {
         gains.len() == 2 * 4 && gains.iter().all(|gain| gain.is_finite()),
         "{gains:?}"
     );
-    // So little data is read in few sweeps of the look-ahead, where the model has a read a record.
+    // This little data takes few sweeps of the look-ahead; the model assumes a read per record.
     let ordered: Vec<f64> = of(&table.rows, "over predicted", "ordered").collect();
     assert!(
         ordered.len() == 2 && ordered.iter().all(|ratio| *ratio > 0.0),

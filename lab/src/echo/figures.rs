@@ -1,4 +1,4 @@
-//! The table: what the trainings took, next to what is published.
+//! The table: costs of the trainings next to published ones.
 
 use pelton_feed::{EchoPoint, EchoSetting};
 use serde_json::{Value, json};
@@ -13,16 +13,16 @@ pub(super) struct Measured {
     pub condition: Condition,
     pub tuned: Tuned,
     pub trials: Vec<Trial>,
-    /// One on the slow source, in real time.
+    /// A training on the slow source, in real time.
     pub waited: Option<Trial>,
 }
 
-/// The paper's results; its figures are drawn, not printed.
+/// The paper's results; it draws its figures without printing numbers.
 pub(super) const PUBLISHED: &str = "published: 3.25 times less time with e = 5 at R = 6; with e = 2 fewer fresh examples in every workload but batches on ResNet-50, as few as almost half before augmentation; the best quality with echo is as good as without";
 const PUBLISHED_GAIN: f64 = 3.25;
 const GAIN: &str = "time without echo over time to the target";
 
-/// Means over the seeds, where every seed reached the target.
+/// Means over the seeds, if every seed reached the target.
 #[derive(Clone, Copy)]
 struct Means {
     fresh: f64,
@@ -46,7 +46,7 @@ impl Measured {
     }
 }
 
-/// Every figure, one after the other, condition by condition.
+/// All figures, by condition.
 pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
     let means: Vec<Option<Means>> = measured.iter().map(|each| each.means(workload)).collect();
     let once = means[0];
@@ -147,7 +147,7 @@ pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
             ));
         }
     }
-    // How `auto` does against the fixed factor that is best.
+    // `auto` compared with the best fixed factor.
     let all = || measured.iter().zip(&means);
     let fixed = all().filter(|(each, _)| !each.condition.is_auto());
     let best = fixed.filter_map(|(each, means)| Some((each.condition, means.as_ref()?.modelled_s)));
@@ -168,13 +168,13 @@ pub(super) fn rows(workload: &Workload, measured: &[Measured]) -> Vec<Row> {
     rows
 }
 
-/// Whether the paper prints the gain of this.
+/// Whether the paper prints this gain.
 fn published_gain(workload: &Workload, condition: Condition) -> bool {
     let is_five = matches!(condition.0, Some(EchoSetting::Examples(echo, EchoPoint::BeforeAugment)) if echo.factor() == 5.0);
     is_five && workload.of_pictures && workload.ratio == 6.0
 }
 
-/// What the text says of twice-used examples.
+/// The paper's figure for examples used twice.
 fn published_fresh(condition: Condition) -> Value {
     match condition.0 {
         Some(EchoSetting::Examples(echo, point)) if echo.factor() == 2.0 => match point {
@@ -187,12 +187,12 @@ fn published_fresh(condition: Condition) -> Value {
     }
 }
 
-/// To four digits after the point.
+/// Rounded to four decimals.
 fn rounded(value: f64) -> f64 {
     (1e4 * value).round() / 1e4
 }
 
-/// What holds for all figures of a workload.
+/// Notes on all figures of a workload.
 pub(super) fn notes(
     config: &ReproduceConfig,
     workload: &Workload,

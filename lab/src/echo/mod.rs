@@ -1,15 +1,15 @@
-//! Data echoing: on a source that takes R = 6 times as long as a training step, examples are used several times.
+//! Data echoing: uses examples several times on a source that takes R = 6 times as long as a training step.
 //!
-//! The paper trains ResNet-50 on ImageNet from cloud storage and reaches its target in 3.25 times less time with
-//! each example used five times; and it counts the fresh examples that five workloads need where each is used
-//! twice, before augmentation, after it, or as batches. Here ResNet-20 learns small pictures, and an LSTM and a
-//! Transformer sentences, through the same loader that everything else uses, at the paper's R.
+//! The paper trains ResNet-50 on ImageNet from cloud storage and reaches its target in 3.25 times less time with each
+//! example used five times; and it counts the fresh examples that five workloads need if each is used twice, before
+//! augmentation, after it, or as batches. Here ResNet-20 learns small pictures, and an LSTM and a Transformer learn
+//! sentences, through the usual loader, at the paper's R.
 //!
-//! * `source`: what makes them wait;
-//! * `workload`: what is learnt, and what learns it;
+//! * `source`: the slow source;
+//! * `workload`: nets and their data;
 //! * `trial`: one training, in real time or as fast as it can;
 //! * `tuning`: the target, and the learning rate of each condition;
-//! * `raw`: what is written down of each training;
+//! * `raw`: the records of each training;
 //! * `figures`: the table.
 
 mod figures;
@@ -86,7 +86,7 @@ pub(super) fn echo_table(
             least: workload.budget,
             ..until
         };
-        // Seed by seed, so that what else the machine does meets all conditions alike.
+        // Seed by seed, so that other load on the machine affects all conditions equally.
         for seed in 0..config.seeds {
             for each in &mut measured {
                 let run = Run {

@@ -1,4 +1,4 @@
-//! The raw runs, and trainings that are kept, so that an interrupted table continues.
+//! The raw runs, and saved trainings, so that an interrupted table continues.
 
 use std::path::PathBuf;
 
@@ -13,13 +13,13 @@ use crate::table::ReproduceConfig;
 const COLUMNS: &str = "workload,phase,echo,rate,seed,time,target,fresh_to_target,used_to_target,seconds_to_target,\
                        best_at_equal_fresh,best_at_equal_steps,fresh,used,steps,seconds,mean_step_s";
 
-/// The files in which every training is written down.
+/// The files that record every training.
 pub(super) struct Raw {
     runs: RawRuns,
     kept: Kept,
 }
 
-/// Of a training, or of the time of a step.
+/// Key of a training, or of the time of a step.
 fn key(workload: &Workload, run: Option<&Run>) -> String {
     let Workload {
         name,
@@ -43,7 +43,7 @@ impl Raw {
         self.runs.path()
     }
 
-    /// The time of a step when the table was begun; now, where it begins.
+    /// The time of a step, measured when the table began, or now if it begins.
     pub(super) fn step_s(&mut self, workload: &Workload) -> Result<f64, TrainError> {
         let key = key(workload, None);
         if let Some(seconds) = self.kept.get(&key) {
@@ -53,7 +53,7 @@ impl Raw {
         Ok(workload.step_s)
     }
 
-    /// Trains, unless it is finished, and writes it down.
+    /// Trains, unless finished already, and records the training.
     pub(super) fn trained(
         &mut self,
         workload: &Workload,
@@ -68,12 +68,12 @@ impl Raw {
         Ok(trial)
     }
 
-    /// A training that is finished.
+    /// A finished training.
     pub(super) fn finished(&self, workload: &Workload, run: &Run) -> Option<Trial> {
         self.kept.get(&key(workload, Some(run)))
     }
 
-    /// Writes a training down.
+    /// Records a training.
     pub(super) fn line(
         &mut self,
         workload: &Workload,

@@ -1,5 +1,5 @@
-//! A source that takes R steps' time for a batch, and the clock of a training, which stops during evaluations:
-//! the source stops with it, so that nothing is prefetched meanwhile.
+//! A source that takes the time of R steps for a batch, and the clock of a training. The clock stops during
+//! evaluations, and the source stops with it, so that nothing is prefetched meanwhile.
 //!
 //! The modelled devices of `pelton_storage` keep real time and cannot stop.
 
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 
-/// Real time, but for pauses.
+/// Real time without pauses.
 #[derive(Debug)]
 pub(super) struct Clock {
     state: Mutex<Running>,
@@ -28,7 +28,7 @@ impl Running {
 }
 
 impl Clock {
-    /// A clock that runs.
+    /// A running clock.
     pub fn start() -> Arc<Clock> {
         Arc::new(Clock {
             state: Mutex::new(Running {
@@ -39,12 +39,12 @@ impl Clock {
         })
     }
 
-    /// Time since the start, pauses left out.
+    /// Time since the start, without pauses.
     pub fn now(&self) -> Duration {
         self.state().now()
     }
 
-    /// Does something while the clock is stopped.
+    /// Runs `work` with the clock stopped.
     pub fn paused<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut state = self.state();
         (state.before, state.since) = (state.now(), None);
@@ -78,13 +78,13 @@ impl Clock {
     }
 }
 
-/// A storage that takes the same time for each range, one after the other however many callers there are.
+/// A storage that takes the same time for each range and serves one range at a time.
 #[derive(Debug)]
 pub(super) struct Slow {
     pub inner: Arc<dyn Storage>,
     pub clock: Arc<Clock>,
     pub range: Duration,
-    /// When it has done what it was asked for.
+    /// The time at which all its requests are done.
     pub free_at: Mutex<Duration>,
 }
 

@@ -1,4 +1,4 @@
-//! The table at tiny scale: its shape, and counts that hold whatever the time.
+//! The table at tiny scale: its shape, and counts that do not depend on time.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -78,9 +78,9 @@ fn every_condition_is_in_the_table() {
         (2 + 1, 8, 8),
         "with the line of names: {raw}"
     );
-    // Both of auto, and those that are waited for.
+    // Trainings of auto, and those that also run in real time.
     assert_eq!((phase(",real,"), phase(",waited,")), (4, 2), "{raw}");
-    // Once more, from what is kept.
+    // Again, from saved trainings.
     let again = self::table(&config).unwrap();
     assert_eq!(again.rows, table.rows);
 }
@@ -119,7 +119,7 @@ fn fixed_factors_use_each_fresh_example_so_often_and_the_same_way_in_real_time()
         let factor: f64 = echo
             .split_once(':')
             .map_or(1.0, |(_, factor)| factor.parse().unwrap());
-        // The last window's repeats, at the end of the second epoch, may be still to come.
+        // The last window's repeats, at the end of the second epoch, may still be missing.
         let open = 2.0 * (factor - 1.0) * f64::from(workload.window);
         let used = trial.end.used as f64;
         assert!(
@@ -127,7 +127,7 @@ fn fixed_factors_use_each_fresh_example_so_often_and_the_same_way_in_real_time()
             "{echo}: {used}"
         );
         assert!(trial.looks.len() >= 5 && trial.reached.is_none());
-        // Neighbours are read together, so a few pictures may come for nothing.
+        // Neighbours are read together, so a few pictures may cost no time.
         let floor_s = 0.5 * workload.modelled_s(400.0, 0.0);
         assert!(paced.end.seconds >= floor_s, "{echo}: {paced:?}");
     }
@@ -137,7 +137,7 @@ fn fixed_factors_use_each_fresh_example_so_often_and_the_same_way_in_real_time()
 fn auto_repeats_while_the_source_is_waited_for() {
     let folder = tempfile::tempdir().unwrap();
     let mut workload = workload(&config(folder.path()));
-    // Whatever else the machine does, the source is slower.
+    // The source is slower than the net under any load of the machine.
     workload.ratio = 20.0;
     let until = Until {
         target: f64::INFINITY,

@@ -1,10 +1,10 @@
-//! One training: a loader, a net, and when it reached the target.
+//! One training: a loader, a net, and the moment it reached the target.
 //!
-//! **In real time** the source takes R·t_down for a batch, where t_down was measured beforehand, and a step takes what
-//! it takes. The clock and the source are stopped during evaluations.
+//! **In real time** the source takes R·t_down for a batch, with t_down measured before, and a step takes its actual
+//! time. Evaluations stop the clock and the source.
 //!
 //! **Modelled**, batches come as fast as they can and n steps on f fresh batches take t_down·max(R·f, n). With a fixed
-//! echo the sequence of batches, and so the net, is the same either way.
+//! echo the sequence of batches, and so the net, is the same in both cases.
 
 use pelton_feed::EchoSetting;
 use pelton_plan::Echo;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use super::source::Clock;
 use super::workload::{Learner, Workload};
 
-/// Number of evaluations whose mean is the quality of a net.
+/// Number of evaluations averaged for the quality of a net.
 const SMOOTHED: usize = 3;
 
-/// What is compared: an echo; none uses examples once.
+/// A condition to compare: an echo; `None` uses examples once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Condition(pub Option<EchoSetting>);
 
@@ -48,7 +48,7 @@ impl Condition {
         matches!(self.0, Some(EchoSetting::Auto(_)))
     }
 
-    /// With windows of the workload's size.
+    /// The echo, with windows of the workload's size.
     fn echo(self, workload: &Workload) -> Result<Option<EchoSetting>, TrainError> {
         let batches = (workload.window / workload.batch as u32).max(1);
         Ok(match self.0 {
@@ -64,7 +64,7 @@ impl Condition {
     }
 }
 
-/// When a training ends: once the target is reached, but not before `least` fresh examples and not after `most`.
+/// End of a training: once the target is reached, but not before `least` fresh examples and not after `most`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
     pub target: f64,
@@ -72,7 +72,7 @@ pub(super) struct Until {
     pub most: u64,
 }
 
-/// Which training it is.
+/// Identifies a training.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Run {
     pub condition: Condition,
@@ -83,7 +83,7 @@ pub(super) struct Run {
     pub until: Until,
 }
 
-/// A look at the held-out data.
+/// An evaluation on the held-out data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Look {
     pub fresh: u64,
@@ -93,7 +93,7 @@ pub(super) struct Look {
     pub quality: f64,
 }
 
-/// Where the target was met, between two looks.
+/// The point at which the target was met, between two evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Reached {
     pub fresh: f64,
@@ -101,7 +101,7 @@ pub(super) struct Reached {
     pub seconds: f64,
 }
 
-/// What a training left.
+/// Results of a training.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Trial {
     pub looks: Vec<Look>,
@@ -118,14 +118,14 @@ fn smoothed(looks: &[Look]) -> Vec<f64> {
     looks.windows(SMOOTHED).map(mean).collect()
 }
 
-/// The best smoothed quality of the evaluations for which `counts` is true, which are the first ones.
+/// The best smoothed quality of the first evaluations, those for which `counts` is true.
 pub(super) fn best(looks: &[Look], counts: impl Fn(&Look) -> bool) -> f64 {
     let number = looks.partition_point(counts);
     let qualities = smoothed(&looks[..number]);
     qualities.into_iter().fold(f64::NEG_INFINITY, f64::max)
 }
 
-/// The first place at which the smoothed quality meets `target`, by a line between two looks.
+/// The first point at which the smoothed quality meets `target`, interpolated between two evaluations.
 fn reached(looks: &[Look], target: f64) -> Option<Reached> {
     let smoothed = smoothed(looks);
     let at = smoothed.iter().position(|&quality| quality >= target)?;
@@ -146,7 +146,7 @@ fn reached(looks: &[Look], target: f64) -> Option<Reached> {
 }
 
 impl Workload {
-    /// Seconds for these uses of these fresh examples: max(t_up·fresh, t_down·uses).
+    /// Seconds for `used` uses of `fresh` fresh examples: max(t_up·fresh, t_down·uses).
     pub fn modelled_s(&self, fresh: f64, used: f64) -> f64 {
         self.step_s / self.batch as f64 * used.max(self.ratio * fresh)
     }
@@ -222,7 +222,7 @@ mod tests {
     fn the_target_is_met_between_two_looks() {
         let looks = looks(&[0.3, 0.3, 0.3, 0.6, 0.6, 0.0]);
         let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
-        // Means of three: 0.3, 0.4, 0.5, 0.4, at looks 3 to 6.
+        // Means of three: 0.3, 0.4, 0.5, 0.4, at evaluations 3 to 6.
         let found = reached(&looks, 0.45).unwrap();
         assert!(near(found.fresh, 450.0) && near(found.used, 1350.0));
         assert!(near(found.seconds, 2.25));

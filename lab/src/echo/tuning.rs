@@ -1,10 +1,10 @@
-//! The target that every condition is to reach, and the learning rate that each reaches it with soonest.
+//! The target for every condition, and the learning rate with which each reaches it soonest.
 //!
-//! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition again, since
-//! repeats change which rate is best. Here: the target is 99 % of the best accuracy, or 101 % of the best perplexity,
-//! that a stated number of passes without echo have in the mean of the seeds, at the rate where that is best. A condition's rate is the one of the grid whose
-//! trainings reach it soonest, on other seeds than the measured ones. Fixed factors are tuned without
-//! pacing, since their batches do not depend on time; `auto` in real time.
+//! The paper's targets are the best that the baseline reliably reaches, and it tunes each condition separately, since
+//! repeats change the best rate. Here: the target is 99 % of the best accuracy, or 101 % of the best perplexity, of a
+//! stated number of passes without echo, as a mean over seeds at the best rate. A condition's rate is the one of the
+//! grid with which trainings reach the target soonest, on seeds other than the measured ones. Fixed factors are tuned
+//! without pacing, since their batches do not depend on time; `auto` in real time.
 
 use pelton_train::TrainError;
 
@@ -12,7 +12,7 @@ use super::raw::Raw;
 use super::trial::{Condition, Run, Trial, Until, best};
 use super::workload::Workload;
 
-/// Added to a seed, so that rates are not chosen on the trainings that are measured.
+/// Added to a seed, so that rates are not chosen on the measured trainings.
 const OTHER_SEEDS: u64 = 1000;
 /// Most seeds for choosing.
 const MOST_SEEDS: u64 = 2;
@@ -79,7 +79,7 @@ pub(super) fn tune(
     raw: &mut Raw,
 ) -> Result<Tuned, TrainError> {
     let by_rate = grid(workload, seeds, condition, rates, until, "tuning", raw)?;
-    // A training that fails counts as if it had succeeded at the end of all patience.
+    // A failed training counts as if it had succeeded at the end of the patience.
     let failed = if condition.is_auto() {
         workload.modelled_s(until.most as f64, 0.0)
     } else {
@@ -101,7 +101,7 @@ pub(super) fn tune(
     })
 }
 
-/// Trains with every rate and seed; those of a rate side by side where they do not depend on time.
+/// Trains with every rate and seed; seeds of a rate run in parallel if they do not depend on time.
 fn grid(
     workload: &Workload,
     seeds: u64,
@@ -129,7 +129,7 @@ fn grid(
             runs.iter().map(|run| workload.train(run)).collect()
         } else {
             std::thread::scope(|scope| {
-                // Here, one after the other, where the system starts no more threads.
+                // On this thread, one by one, if the system starts no more threads.
                 let start = |run| {
                     let thread = std::thread::Builder::new();
                     let started = thread.spawn_scoped(scope, move || workload.train(run));
@@ -149,7 +149,7 @@ fn grid(
             raw.line(workload, phase, run, trial)?;
         }
         if trials.iter().all(|trial| trial.reached.is_some()) {
-            // A rate that needs twice as much will not be the best, and need not be waited for.
+            // A rate that needs twice as much will not be the best, so its trainings may stop.
             let most = trials.iter().map(|trial| trial.end.fresh).max();
             until.most = until.most.min(2 * most.unwrap_or(until.most));
         }

@@ -1,4 +1,4 @@
-//! What is learnt, and what learns it: a net for pictures, or one for sentences.
+//! Nets and their data: a net for pictures, or one for sentences.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -24,37 +24,37 @@ use crate::idx::real;
 use crate::pictures;
 use crate::table::{ReproduceConfig, median, unwritable};
 
-/// Examples to train on and to test with, at scale 1: pictures, then sentences; and fewest, whatever the scale.
+/// Examples to train on and to test with, at scale 1: pictures, then sentences; and fewest at any scale.
 const PICTURES: [u64; 2] = [10_000, 1_000];
 const SENTENCES: [u64; 2] = [4_000, 500];
 const LEAST: u64 = 200;
 /// Memory of a loader.
 const LOADER_BYTES: u64 = 64 << 20;
-/// Fresh examples from which repeats are drawn; smaller where an epoch would have fewer than ten such windows.
+/// Fresh examples from which repeats are drawn; smaller if an epoch would have fewer than ten such windows.
 const WINDOW: u64 = 512;
-/// Looks at the held-out data while examples are used once, up to the target.
+/// Evaluations on the held-out data up to the target, if examples are used once.
 const LOOKS: u64 = 40;
-/// Width of a language model's layers, before it is scaled.
+/// Width of a language model's layers, before scaling.
 const HIDDEN: f64 = 200.0;
-/// Steps whose median is the time of a step, and those before.
+/// Steps for the median time of a step, and warm-up steps before them.
 const TIMED_STEPS: usize = 30;
 const UNTIMED_STEPS: usize = 5;
 
 /// A net with its data.
 pub(super) struct Workload {
-    /// Their name in the table.
+    /// Name in the table.
     pub name: String,
-    /// What is said of them there.
+    /// Note in the table.
     pub note: String,
-    /// Whether it is a net for pictures, whose quality is accuracy and whose trainings can be in real time. That of
-    /// words is the logarithm of their probability, in the mean.
+    /// Whether it is a net for pictures: its quality is accuracy, and its trainings can run in real time. The quality
+    /// of a language model is the mean log-probability of a word.
     pub of_pictures: bool,
     /// Examples of a batch, and of all epochs without echo.
     pub batch: u64,
     pub budget: u64,
     /// Fresh examples from which repeats are drawn.
     pub window: u32,
-    /// Steps from one look at the held-out data to the next.
+    /// Steps between evaluations on the held-out data.
     pub look_every: u64,
     /// Seconds of a step, and t_up/t_down.
     pub step_s: f64,
@@ -69,7 +69,7 @@ pub(super) struct Workload {
 }
 
 impl Workload {
-    /// That of a net of the experiment.
+    /// The workload of a net of the experiment.
     pub fn new(
         config: &ReproduceConfig,
         setting: &NetSetting,
@@ -176,7 +176,7 @@ impl Workload {
         Ok(workload)
     }
 
-    /// Batches with this echo; on the slow source where there is a clock to wait for.
+    /// Batches with this echo; on the slow source if there is a clock.
     pub fn loader(
         &self,
         echo: Option<EchoSetting>,
@@ -204,7 +204,7 @@ impl Workload {
             dataset = Arc::new(Dataset::clone(&dataset).with_storage(slow));
         }
         let options = LoaderOptions {
-            // A batch at a time, as a stream from afar comes.
+            // A batch at a time, like a remote stream.
             look_ahead: Some(2 * self.batch),
             ..pipeline.options().clone()
         };
@@ -230,7 +230,7 @@ impl Workload {
         ))
     }
 
-    /// 99 % of an accuracy, or what belongs to 101 % of a perplexity.
+    /// 99 % of an accuracy, or the equivalent of 101 % of a perplexity.
     pub fn nearly(&self, quality: f64) -> f64 {
         if self.of_pictures {
             0.99 * quality
@@ -239,7 +239,7 @@ impl Workload {
         }
     }
 
-    /// How a quality is shown: accuracy in percent, or perplexity.
+    /// A quality for display: accuracy in percent, or perplexity.
     pub fn shown(&self, quality: f64) -> f64 {
         if self.of_pictures {
             100.0 * quality
@@ -271,12 +271,12 @@ impl Learner<'_> {
         })
     }
 
-    /// A batch as the net takes it.
+    /// A batch in the form that the net takes.
     pub fn ready(&self, batch: pelton_batch::Batch) -> Result<Ready, TrainError> {
         Ready::new(batch, self.workload.targets)
     }
 
-    /// One step; false where the loss is no longer a number.
+    /// One step; false if the loss is no longer finite.
     pub fn step(&mut self, ready: &Ready) -> Result<bool, TrainError> {
         let Learner { trainer, pool, .. } = self;
         let fit = &self.workload.fit;
@@ -306,7 +306,7 @@ impl Learner<'_> {
         })
     }
 
-    /// Quality on the held-out data; the more the better.
+    /// Quality on the held-out data; higher is better.
     pub fn quality(&mut self) -> Result<f64, TrainError> {
         let Learner { trainer, pool, .. } = self;
         let test = &self.workload.test;
@@ -351,7 +351,7 @@ fn prepared(
     Ok(PreparedPipeline::new(config, &terms, opened, context)?)
 }
 
-/// All batches of what is held out.
+/// All batches of the held-out data.
 fn held_out_batches(
     pipeline: &PreparedPipeline,
     targets: Targets,

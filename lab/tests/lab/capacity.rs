@@ -1,4 +1,4 @@
-//! `plan-capacity`: what it predicts, and what it refuses.
+//! `plan-capacity`: predictions and refusals.
 
 use serde_json::Value;
 
@@ -23,7 +23,7 @@ fn capacity_is_predicted_from_stated_figures() {
             .find(|row| row["nodes"] == nodes && row["pipeline"] == pipeline);
         number(&row.unwrap()["epoch"], "seconds")
     };
-    // 160 GB at 4662.49 MB/s and a read at a random place for each unit.
+    // 160 GB at 4662.49 MB/s and a random read for each unit.
     let expected = 160e9 / 4662.49e6 + 160e9 / 1048576.0 / 17_071.0;
     assert!((seconds(16, "opportunistic") / expected - 1.0).abs() < 1e-6);
     assert!(seconds(16, "backend") > seconds(16, "ordered"));

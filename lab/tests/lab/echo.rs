@@ -1,4 +1,4 @@
-//! `reproduce echo`: the table at small scale, and what it refuses.
+//! `reproduce echo`: the table at small scale, and refusals.
 
 use crate::command::Place;
 

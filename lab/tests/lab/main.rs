@@ -8,7 +8,7 @@ mod capacity;
 mod echo;
 mod tables;
 
-/// The program that is tested.
+/// The program under test.
 fn program() -> &'static std::path::Path {
     std::path::Path::new(env!("CARGO_BIN_EXE_pelton-lab"))
 }

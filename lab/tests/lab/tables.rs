@@ -1,4 +1,4 @@
-//! `reproduce`: what it refuses, and that Ctrl-C ends it.
+//! `reproduce`: refusals, and that Ctrl-C ends it.
 
 use std::time::{Duration, Instant};
 
@@ -68,7 +68,7 @@ fn what_is_finished_is_not_measured_again() {
         let read = |name: &str| std::fs::read_to_string(place.path("tables").join(name)).unwrap();
         place.json(&line);
         let measured = read(runs);
-        // A line that was cut short is measured again; it is the last, which stands alone.
+        // A truncated line is measured again; it is the last one.
         let kept = read("trainings.jsonl");
         let cut = kept.trim_end().len() - 9;
         std::fs::write(place.path("tables/trainings.jsonl"), &kept[..cut]).unwrap();

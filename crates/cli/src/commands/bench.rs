@@ -15,7 +15,7 @@ use crate::output::{Failure, print_json, print_with, usage};
 use crate::ranks;
 use crate::stage_arguments::StagesArguments;
 
-/// Bytes of a rank's feed where nothing is said and there are enough.
+/// Default bytes of a rank's feed, if the machine has them.
 const USUAL_MEMORY: u64 = 256 << 20;
 
 /// Measures how fast batches arrive.
@@ -118,7 +118,7 @@ fn percent(level: Option<f64>) -> String {
     }
 }
 
-/// The work of the stages, if there were any.
+/// Writes the work of the stages, if there were any.
 fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     if report.batch_bytes == 0 {
         return Ok(());
@@ -174,7 +174,7 @@ fn write_stages(out: &mut dyn Write, report: &BenchReport) -> io::Result<()> {
     Ok(())
 }
 
-/// The stages that are asked for; `None` where nothing names one.
+/// The requested stages; `None` if no flag names one.
 fn stages_of(
     arguments: StagesArguments,
     bad_examples: BadExamples,
@@ -214,7 +214,7 @@ fn stages_of(
     }))
 }
 
-/// The policy of a feed without stages; replacing an example is a stage's matter.
+/// The policy of a feed without stages; only stages can replace an example.
 fn rows_policy(policy: BadExamples) -> OnBadRecord {
     match policy {
         BadExamples::Skip { limit } => OnBadRecord::Skip { limit },

@@ -4,13 +4,13 @@ use std::io::{self, Write};
 
 use pelton_tools::picture::Picture;
 
-/// Most characters a row, and twice as many as most rows: every character shows two pixels.
+/// Most characters a row, and twice the most rows: every character shows two pixels.
 const MOST_COLUMNS: u32 = 64;
 
 /// Shades from dark to light.
 const SHADES: &[u8] = b" .:-=+*#%@";
 
-/// Draws a picture, made to fit.
+/// Draws a picture, scaled to fit.
 pub fn draw(picture: &Picture, coloured: bool, out: &mut impl Write) -> io::Result<()> {
     let small = picture.fitted(MOST_COLUMNS, MOST_COLUMNS);
     for top in (0..small.height).step_by(2) {

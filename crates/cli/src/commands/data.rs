@@ -95,7 +95,7 @@ fn print_columns(columns: &[ColumnFigures], out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// The first labels, by name where they have names, and how many more there are.
+/// The first labels, by name if they have names, and the number of others.
 fn labels(figures: &IndexFigures) -> String {
     const MOST: usize = 100;
     let mut text = if figures.label_names.is_empty() {
@@ -119,7 +119,7 @@ fn labels(figures: &IndexFigures) -> String {
     text
 }
 
-/// How the records of each file are found, and what one random access costs.
+/// Prints how the records of each file are located, and the cost of one random access.
 fn print_files(files: &[FileFigures], out: &mut impl Write) -> io::Result<()> {
     const MOST: usize = 20;
     for file in files.iter().take(MOST) {

@@ -27,7 +27,7 @@ use crate::bytes::Memory;
 use crate::data_arguments::refuse_idle;
 use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
 
-/// Bytes for the data where nothing is said and there are enough.
+/// Default bytes for the data, if the machine has them.
 const USUAL_MEMORY: u64 = 256 << 20;
 
 fn memory_of(given: Option<Memory>) -> Result<u64, Failure> {
@@ -121,10 +121,10 @@ pub(super) fn figures_of_targets(test: &TargetFigures) -> String {
     figures.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
-/// Classes up to which each has a line.
+/// Up to this many classes, each has a line.
 const MOST_CLASS_LINES: usize = 20;
 
-/// The figures of a model on data with labels, after its accuracy: a line of them, then one a class.
+/// The figures of a model on data with labels, except its accuracy: one line, then one per class.
 pub(super) fn figures_of(test: &TestFigures) -> Vec<String> {
     let figures = &test.figures;
     let of = match figures.positive {
@@ -312,7 +312,7 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     }
 }
 
-/// Writes a finished run with other classes.
+/// Writes a finished run with changed classes.
 #[cfg(feature = "nets")]
 pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
     let is_idle = arguments.add.is_empty();
@@ -344,7 +344,7 @@ pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
     })
 }
 
-/// Prints text that a net makes up.
+/// Prints text that a net generates.
 #[cfg(feature = "nets")]
 pub fn sample(arguments: SampleArguments) -> Result<(), Failure> {
     let config = SampleConfig {

@@ -48,7 +48,7 @@ pub fn language(arguments: LanguageArguments) -> Result<(), Failure> {
     })
 }
 
-/// The memory of the feed of each rank where nothing is said.
+/// The default memory of each rank's feed.
 fn budget(ranks: Option<usize>) -> Result<u64, Failure> {
     Ok(memory_budget(FitConfig::USUAL_MEMORY, ranks::asked(ranks)?))
 }

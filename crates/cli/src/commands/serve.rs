@@ -27,7 +27,7 @@ pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
         },
     };
     let ready = |address: SocketAddr| {
-        // The one that closed the output does not wait for it.
+        // If the output is closed, nobody waits for this line.
         let _ = print_with(|out| writeln!(out, "listening on http://{address}"));
     };
     let figures = with_console(|context| pelton_serve::run(&config, ready, context))?;

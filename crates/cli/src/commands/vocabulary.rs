@@ -1,4 +1,4 @@
-//! `pelton vocabulary`: the words of a text with numbers, as a file.
+//! `pelton vocabulary`: the words of a text with their ids, as a file.
 
 use std::io::{self, Write};
 
@@ -7,7 +7,7 @@ use pelton_tools::vocabulary::{VocabularyConfig, VocabularyFigures, vocabulary};
 use crate::arguments::VocabularyArguments;
 use crate::output::{Failure, print_json, print_with, with_console};
 
-/// Counts words and writes those that get numbers.
+/// Counts words and writes those that get ids.
 pub fn count(arguments: VocabularyArguments) -> Result<(), Failure> {
     let config = VocabularyConfig {
         data: arguments.format.config(arguments.data),
@@ -57,7 +57,7 @@ fn print(figures: &VocabularyFigures, out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// A word without what a terminal would take for a command.
+/// A word without characters that a terminal would interpret.
 fn plain(word: &str) -> String {
     let shown = |character: char| {
         if character.is_control() {

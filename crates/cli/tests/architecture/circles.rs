@@ -1,7 +1,7 @@
-//! Files that import one another: a reader of one would have to have read the other first.
+//! Finds files that import each other: to read one, a reader would have to know the other first.
 //!
-//! What a file names of others of its crate is found in its text: the paths of `use` and those in code, followed
-//! through `pub use` to where a thing is. A `pub use` and a `mod` line are no import: they say where things are.
+//! The imports of a file from its crate are found in its text: paths in `use` and in code, resolved through `pub use`
+//! to the defining file. `pub use` and `mod` lines are not imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// A module by its names from the crate's root.
 type Module = Vec<String>;
 
-/// What a file names, and what it passes on.
+/// The names that a file uses and re-exports.
 #[derive(Default)]
 struct Names {
     named: Vec<Vec<String>>,
@@ -117,7 +117,7 @@ fn module_of(path: &str) -> Module {
     parts
 }
 
-/// Names, `::`, and other characters one by one; nothing of what stands between quotes.
+/// Tokens: names, `::`, and other single characters; skips text in quotes.
 fn tokens(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -195,7 +195,7 @@ fn names_of(tokens: &[&str]) -> Names {
     names
 }
 
-/// The paths of a tree of `use`, from `at` to behind its last name.
+/// The paths of a `use` tree, from `at` on; moves `at` past its last name.
 fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], paths: &mut Vec<Vec<String>>) {
     let mut path = prefix.to_vec();
     while let Some(&token) = tokens.get(*at) {
@@ -209,7 +209,7 @@ fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], paths: &mut Vec<Vec<
                 *at += 1;
                 return;
             }
-            // What a thing is called here does not matter.
+            // The local name does not matter.
             "as" => *at += 1,
             "::" | "*" => {}
             name if is_name(name) => path.push(name.to_string()),
@@ -222,7 +222,7 @@ fn tree(tokens: &[&str], at: &mut usize, prefix: &[String], paths: &mut Vec<Vec<
     paths.push(path);
 }
 
-/// The file in which what `path` names in `module` is; `None` for another crate's.
+/// The file that defines `path` as seen from `module`; `None` if it is in another crate.
 fn resolve(
     files: &BTreeMap<Module, Names>,
     module: &Module,

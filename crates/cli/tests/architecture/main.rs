@@ -1,5 +1,5 @@
-//! The architecture is what ARCHITECTURE.md says it is: which crate uses which, where printing and
-//! exiting happen, which dependencies there are and why.
+//! The code matches ARCHITECTURE.md: imports between crates, the crates that print and exit, and the dependencies with
+//! their reasons.
 
 mod circles;
 
@@ -9,8 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What each crate may use of the others. Arrows only point down: a crate uses none that is listed
-/// after it.
+/// The crates that each crate may use. A crate uses only crates listed before it.
 const ARROWS: [(&str, &[&str]); 25] = [
     ("cpu", &[]),
     ("key", &[]),
@@ -89,7 +88,7 @@ fn root() -> PathBuf {
     crates.unwrap().parent().unwrap().to_path_buf()
 }
 
-/// Where a crate lies.
+/// The folder of a crate.
 fn folder(name: &str) -> PathBuf {
     match name {
         "lab" | "python" => root().join(name),
@@ -136,7 +135,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        // A crate need not have each of the folders.
+        // A crate may lack some of the folders.
         for entry in std::fs::read_dir(&folder).into_iter().flatten() {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
@@ -210,8 +209,7 @@ fn only_programs_have_a_binary() {
     }
 }
 
-/// Lines of a source file that ship: no comments, and nothing from the test module on, which ends a
-/// file.
+/// Shipped lines of a source file: without comments and the test module, which ends a file.
 fn shipped(source: &str) -> impl Iterator<Item = (usize, &str)> {
     (1..)
         .zip(source.lines())
@@ -272,7 +270,7 @@ fn flags_are_named_by_programs_only() {
     );
 }
 
-/// Whether a line has a word that begins with two dashes, where it is not of CSS or of a command of others.
+/// Whether a line has a word that begins with two dashes, except in CSS and commands of other programs.
 fn names_flag(line: &str) -> bool {
     const OTHERS: [&str; 3] = ["var(--", "tar --concatenate", "without --sparse"];
     let dashed = |(at, _): (usize, &str)| {
@@ -286,7 +284,7 @@ fn names_flag(line: &str) -> bool {
 
 #[test]
 fn libraries_neither_print_nor_exit() {
-    // These panic where the stream cannot be written.
+    // These panic if the stream cannot be written.
     const OF_NOBODY: [&str; 3] = ["println!", "print!(", "dbg!("];
     const OF_PROGRAMS: [&str; 4] = [
         "process::exit",

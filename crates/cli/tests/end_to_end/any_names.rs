@@ -1,4 +1,4 @@
-//! Names of data that are not UTF-8 are names like any other.
+//! Names of data need not be UTF-8.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

@@ -1,10 +1,9 @@
-//! Data that cannot be read: one sentence that names the file, the place and the remedy; exit code
-//! 2, or 1 where it shows in the middle of a run.
+//! Data that cannot be read: one sentence with file, position and remedy; exit code 2, or 1 in the middle of a run.
 
 use crate::command::{Place, number};
 use crate::data::{libsvm, npy, random_bits};
 
-/// Trains on `content` in a file `name`; the message must hold the file's name and `parts`.
+/// Trains on `content` in a file `name`; the message must contain the file's name and `parts`.
 fn check(name: &str, content: impl AsRef<[u8]>, parts: &[&str]) {
     let place = Place::new();
     place.write(name, content);
@@ -14,7 +13,7 @@ fn check(name: &str, content: impl AsRef<[u8]>, parts: &[&str]) {
     assert!(!place.path("run/model.txt").exists());
 }
 
-/// A good file whose line 5 is `line`.
+/// A good file with `line` as line 5.
 fn with_line_5(line: &str) -> String {
     let good = libsvm(9);
     let mut lines: Vec<&str> = good.lines().collect();
@@ -81,7 +80,7 @@ fn files_that_are_not_there_or_no_files() {
 fn files_without_permission() {
     let place = Place::new();
     place.libsvm("train", 50);
-    // Root may read everything, so the right to do so is dropped where there is one.
+    // Root may read everything, so root drops that right.
     let ended = place.shell(
         "chmod 000 train; drop=; if [ $(id -u) = 0 ]; then \
          drop='setpriv --bounding-set=-dac_override,-dac_read_search'; \
@@ -222,7 +221,7 @@ fn compressed_binary_files_are_refused() {
     );
 }
 
-/// A model has all features up to the largest index, so one that is far off is refused at once.
+/// A model has all features up to the largest index, so a very large index is refused at once.
 #[test]
 fn features_that_are_nearly_all_holes() {
     let place = Place::new();
@@ -294,7 +293,7 @@ fn faults_of_csv_cells() {
             &["line 2", "column 2", "\"nan\"", "--missing"],
         ),
         ("1,2,3\n4,inf,6\n", &["line 2", "column 2", "not finite"]),
-        // Once a first row with such a cell was taken for a header.
+        // A first row with such a cell was once read as a header.
         (
             "1,NA,1\n2,3,-1\n",
             &["line 1", "column 2", "\"NA\"", "--missing zero"],
@@ -364,7 +363,7 @@ fn bad_records_are_skipped_up_to_a_limit_and_counted() {
         place.ok(&format!("{line} --on-bad-record skip:3"));
         let parts = ["train", "limit of 2", "line 30"];
         place.refuses(&format!("{line} --on-bad-record skip:2"), 2, &parts);
-        // Out of core several threads read: any of the bad lines may be met first.
+        // Out of core several threads read, so any of the bad lines may come first.
         place.refuses(&line, 2, &["train", "line 30"]);
     }
     let figures = place.json("bench train --on-bad-record skip --epochs 1");
@@ -403,7 +402,7 @@ fn a_sidecar_of_another_file_is_not_believed() {
         place.write(sidecar, damage);
         assert_eq!(place.json("index two")["records"], expected["records"]);
     }
-    // The file is edited in place to the same size: the sidecar is of another file again.
+    // The file is edited in place to the same size, so the sidecar does not match again.
     let mut bytes = place.read("two");
     let end = bytes.len() - 1;
     bytes[end] = b' ';
@@ -422,7 +421,7 @@ fn a_packed_file_with_any_byte_flipped_or_cut_is_refused() {
     let mut state = 7;
     for name in ["good.prow", "delta.prow", "dense.prow"] {
         let good = place.read(name);
-        // Every byte of the header and the end, and some between.
+        // Bytes throughout the header and the end, and some between.
         let mut places: Vec<usize> = (0..64.min(good.len())).step_by(5).collect();
         places.extend((good.len() - 40.min(good.len())..good.len()).step_by(5));
         places.extend((0..12).map(|_| random_bits(&mut state) as usize % good.len()));
@@ -449,7 +448,7 @@ fn a_packed_file_with_any_byte_flipped_or_cut_is_refused() {
     }
 }
 
-/// Rows whose squares are more than f32 holds: a panic with logistic loss, and a model of zeros with the others.
+/// Rows with squares beyond f32 once caused a panic with logistic loss, and a model of zeros with others.
 #[test]
 fn rows_too_long_for_f32_are_refused() {
     let place = Place::new();
@@ -471,7 +470,7 @@ fn rows_too_long_for_f32_are_refused() {
     }
 }
 
-/// What opening finds to be damaged follows the policy for bad records, and empty and marker files refuse nothing.
+/// Damage found at opening follows the policy for bad records; empty files and markers are accepted.
 #[test]
 fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
     let place = Place::new();
@@ -483,7 +482,7 @@ fn a_part_that_is_empty_or_damaged_does_not_refuse_the_rest() {
     assert_eq!(number(&kept.json(), "skipped_records"), 1.0);
     let named = "1 record is bad and left out; the first: bad.jsonl: line 2: column 8";
     assert!(kept.stderr.contains(named), "{}", kept.stderr);
-    // Its index is no reason to let it pass.
+    // Its index does not hide the damage.
     place.refuses(line, 2, &place_of_it);
     let limited = format!("{line} --on-bad-record skip:0");
     place.refuses(&limited, 2, &["1 records", "bad.jsonl: line 2"]);

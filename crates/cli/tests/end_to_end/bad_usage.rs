@@ -1,8 +1,8 @@
-//! Flags that cannot be: one sentence, exit code 2, and nothing left behind.
+//! Invalid flags: one sentence, exit code 2, and no files left.
 
 use crate::command::{Ended, Place};
 
-/// A value that begins with a hyphen is a value, and the flag says what it takes.
+/// A value may begin with a hyphen; the error of the flag names valid values.
 #[test]
 fn negative_values_are_for_their_flags() {
     let place = Place::new();
@@ -38,7 +38,7 @@ fn negative_values_are_for_their_flags() {
     ] {
         place.refuses(line, 2, &parts);
     }
-    // Classes are numbers like any other.
+    // Classes may be negative too.
     place.ok("train svm train --class-weight -1=0.5 --positive -1 --epochs 1 --out run");
 }
 
@@ -176,7 +176,7 @@ fn absurd_numbers_are_refused() {
     assert!(!place.path("tables").exists(), "nothing is left behind");
     // Any gap at all makes one range of the file.
     place.ok(&format!("bench train --access window:{MOST}"));
-    // As many epochs as can be counted; the first ones are long over when the reader leaves.
+    // The largest number of epochs; the first ones are over long before the reader leaves.
     let mut child = place.start(&format!("bench train --epochs {MOST}"));
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(child.try_wait().unwrap().is_none(), "still measuring");
@@ -184,7 +184,7 @@ fn absurd_numbers_are_refused() {
     child.wait().unwrap();
 }
 
-/// Each of these aborted, ran for ever, or was accepted.
+/// Each of these once aborted, ran for ever, or was accepted.
 #[cfg(feature = "nets")]
 #[test]
 fn numbers_beyond_sense_or_the_machine_are_refused() {
@@ -257,7 +257,7 @@ fn numbers_beyond_sense_or_the_machine_are_refused() {
     place.ok(&format!("{image} --checkpoint-every 0.1 --out run"));
 }
 
-/// It said that the data had no records.
+/// The error once said that the data had no records.
 #[cfg(feature = "nets")]
 #[test]
 fn a_batch_that_nothing_fills_is_named() {
@@ -278,7 +278,7 @@ fn a_batch_that_nothing_fills_is_named() {
     place.ok("bench train --format text --decode words --last drop --batch 60");
 }
 
-/// The share of a demo's bytes was raised without a word.
+/// The share of a demo's bytes was once raised without a note.
 #[test]
 fn memory_that_is_raised_is_told() {
     let place = Place::new();
@@ -319,7 +319,7 @@ fn help_and_version_go_to_standard_output() {
     }
 }
 
-/// Every way to spell a value is where one looks for it.
+/// The help of a flag lists every spelling of its values.
 #[test]
 fn help_lists_every_spelling() {
     let help = Place::new().ok("bench --help").stdout;
@@ -431,7 +431,7 @@ fn a_reader_that_closes_the_pipe_ends_predictions_quietly() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
 }
 
-/// Flags that say what the data is, of data that they say nothing of.
+/// Flags on the kind of data are refused for other kinds.
 #[test]
 fn flags_of_other_data_are_refused() {
     let place = Place::new();

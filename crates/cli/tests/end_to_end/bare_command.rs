@@ -1,5 +1,5 @@
-//! `pelton train linear TABLE --label L` and nothing else: the model is as good as one that was tuned by hand, or the exit
-//! code says that it is not.
+//! `pelton train linear TABLE --label L` alone: the model is as good as a hand-tuned one, or the exit code says that it
+//! is not.
 
 use std::fmt::Write as _;
 
@@ -49,7 +49,7 @@ fn an_ordinary_table_gives_a_good_model() {
     ] {
         assert!(config.contains(chosen), "{chosen} in\n{config}");
     }
-    // A column of another size and place changes nothing.
+    // Another scale and offset of a column changes nothing.
     let scaled = number(&figures, "primal");
     let larger =
         ordinary(2000, 3)
@@ -103,7 +103,7 @@ fn labels_that_are_numbers_make_a_regression() {
     assert!(config("few").contains("loss = \"logistic\""));
 }
 
-/// Targets far from 0 for how they differ lose nothing in training, measuring and prediction.
+/// Targets far from 0 compared with their spread lose nothing in training, evaluation and prediction.
 #[test]
 fn far_targets_are_centred() {
     let place = Place::new();
@@ -140,7 +140,7 @@ fn far_targets_are_centred() {
     );
 }
 
-/// The best that a run reaches is said, and is an error where it is no model to rely on.
+/// A run reports the gap it reached, and fails if the model is not reliable.
 #[test]
 fn a_run_that_ends_far_from_the_optimum_fails() {
     let place = Place::new();
@@ -181,7 +181,7 @@ fn missing_numbers_are_filled_in_training_and_prediction() {
         said.contains("b: number") && said.contains("feature for missing"),
         "{said}"
     );
-    // One that was trained on whole rows takes the mean.
+    // A model trained on complete rows uses the mean.
     place.ok("train linear whole.csv --label y --out whole");
     for run in ["lacking", "whole"] {
         for data in ["lacking.csv", "whole.csv"] {
@@ -196,8 +196,8 @@ fn missing_numbers_are_filled_in_training_and_prediction() {
     );
 }
 
-/// More features than Newton's method supports, of which coordinate descent alone does not solve some: what ends far from
-/// the optimum says so.
+/// More features than Newton's method supports; coordinate descent alone does not solve some cases, and a run that ends
+/// far from the optimum says so.
 #[test]
 fn wide_rows_of_features_of_any_size_are_solved_or_said_not_to_be() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! The files of a model and of a checkpoint belong together: one of another run, or a damaged one, is refused by its
-//! name, whatever reads it; and a run writes only to the folder that it opened.
+//! The files of a model and of a checkpoint belong together: every reader refuses a damaged file, or one of another
+//! run, by name; and a run writes only to the folder that it opened.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn listed(place: &Place, manifest: &str) -> Vec<String> {
     files.keys().cloned().collect()
 }
 
-/// What may happen to a file of `run`: it becomes that of `other`, ends early, changes by a bit, or is gone.
+/// Checks faults of each file of `run`: replaced by that of `other`, truncated, one bit changed, or missing.
 fn check_files(place: &Place, manifest: &str, lines: &[&str]) {
     let names = listed(place, &format!("run/{manifest}"));
     for name in &names {
@@ -90,7 +90,7 @@ fn files_of_heads_are_refused_by_name() {
             "train classify data.csv {flags} --seed {seed} --out {run}"
         ));
     }
-    // Equal runs have equal models.
+    // Equal runs produce equal models.
     let names = listed(&place, "run/manifest.json");
     assert_eq!(
         names,
@@ -129,7 +129,7 @@ fn files_of_heads_are_refused_by_name() {
     let copied = place.shell("rm -r run/checkpoint && cp -r again/checkpoint run/checkpoint");
     assert_eq!(copied.code, Some(0), "{}", copied.stderr);
     place.refuses(resume, 2, &["checkpoint/manifest.json", "another run"]);
-    // Nothing of the run is left by another job in its place, and other files stay.
+    // Another job in the same folder removes all files of the run, and no others.
     place.ok("eval again data.csv");
     place.write("again/notes.txt", "mine");
     place.ok("train svm train --epochs 1 --out again --overwrite");
@@ -154,7 +154,7 @@ fn files_of_heads_are_refused_by_name() {
     assert_eq!(names, expected);
 }
 
-/// The best epoch was the best on two data sets; a resume with other data changed the configuration before it was refused.
+/// The best epoch once mixed two data sets; a resume with other data changed the configuration before it was refused.
 #[test]
 #[cfg(feature = "nets")]
 fn a_refused_resume_names_what_differs_and_changes_nothing() {
@@ -189,7 +189,7 @@ fn a_refused_resume_names_what_differs_and_changes_nothing() {
         place.write(file, good);
         assert!(place.read("run/run.toml") == config, "{file}");
     }
-    // Without its manifest the checkpoint is none, and the model stays.
+    // Without its manifest the checkpoint does not count, and the model stays.
     std::fs::rename(
         place.path("run/checkpoint/manifest.json"),
         place.path("kept"),
@@ -254,7 +254,7 @@ fn files_of_linear_models_are_refused_by_name() {
     check_files(&place, "checkpoint/manifest.json", &resume);
     place.ok(resume[0]);
     place.ok(lines[0]);
-    // A model file is a model by itself.
+    // A model file alone is a model.
     std::fs::create_dir(place.path("lone")).unwrap();
     for name in ["model.txt", "model.safetensors"] {
         place.write(&format!("lone/{name}"), place.read(&format!("run/{name}")));
@@ -263,7 +263,7 @@ fn files_of_linear_models_are_refused_by_name() {
     place.refuses("eval lone train", 2, &["lone", "no finished model"]);
 }
 
-/// Both runs wrote, each to files of the other.
+/// Both runs once wrote to the same files.
 #[test]
 fn a_run_whose_folder_is_replaced_ends() {
     for takes_its_place in [false, true] {
@@ -297,7 +297,7 @@ fn a_run_whose_folder_is_replaced_ends() {
     }
 }
 
-/// The second session made a model of another problem.
+/// The second session once made a model of another problem.
 #[test]
 fn another_problem_is_refused_by_the_setting_that_differs() {
     let place = data();
@@ -326,7 +326,7 @@ fn another_problem_is_refused_by_the_setting_that_differs() {
     place.ok("train svm --resume --epochs 9 --threads 1 --out run");
 }
 
-/// Each resume looked at the weights of the last pass again, and wrote that down as a pass.
+/// Each resume once repeated the evaluation of the last pass and logged it as a pass.
 #[test]
 fn a_resumed_search_of_working_sets_logs_each_pass_once() {
     let place = data();

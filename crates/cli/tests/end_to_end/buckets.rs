@@ -101,7 +101,7 @@ fn what_cannot_be_compared_is_refused_with_a_remedy() {
     }
 }
 
-/// Two texts side by side: what `buckets` predicts is what the batches of `bench` have.
+/// Two paired texts: the batches of `bench` match the predictions of `buckets`.
 #[test]
 fn pairs_of_two_texts() {
     let place = Place::new();

@@ -34,7 +34,8 @@ fn check(data: &str, access: &str, change: impl FnOnce(&std::fs::File, u64), par
     assert!(!place.path("run/model.txt").exists());
 }
 
-/// Only the first pass of scatter reads the files: it was refused when the model was certified, after all the work.
+/// Only the first pass of scatter reads the files: changed data was once refused only when certifying the model, after
+/// all the work.
 #[test]
 fn data_that_is_touched_ends_scatter_soon() {
     let touch = |file: &std::fs::File, _| {
@@ -76,8 +77,8 @@ fn a_file_that_grows_ends_the_run() {
     check("text", "direct", grow, &["changed while it was read"]);
 }
 
-/// Changes the first byte between two samples of the fingerprint that `suits` with the byte before it; size and time
-/// of the file stay.
+/// Changes the first byte between two samples of the fingerprint for which `suits` accepts it and the byte before; size
+/// and time of the file stay.
 fn change_between_samples(path: &std::path::Path, suits: impl Fn(&[u8]) -> bool) {
     let bytes = std::fs::read(path).unwrap();
     let sample = |i: usize| (bytes.len() - 4096) * i / 63;
@@ -90,7 +91,7 @@ fn change_between_samples(path: &std::path::Path, suits: impl Fn(&[u8]) -> bool)
     file.set_modified(time).unwrap();
 }
 
-/// 93 % of the labels could change outside of the sampled blocks, and the run went on.
+/// 93 % of the labels could once change outside the sampled blocks without ending the run.
 #[test]
 fn runs_do_not_resume_with_records_that_changed() {
     let is_fraction = |pair: &[u8]| pair[0] == b'.' && pair[1].is_ascii_digit();
@@ -142,7 +143,7 @@ fn runs_do_not_resume_with_records_that_changed() {
     }
 }
 
-/// One digit changed in the copy, with its size and time as before: it was used without a word.
+/// A copy with one changed digit, and unchanged size and time, was once used without a note.
 #[test]
 fn copies_in_the_cache_that_changed_are_made_again() {
     let place = Place::new();

@@ -1,11 +1,11 @@
-//! Which number is which class: labels of any kind train nets, models keep the classes and their weights, and what does
-//! not fit is told before the work.
+//! Classes and their indices: labels of any kind train nets, models keep the classes and their weights, and mismatches
+//! are reported before the work.
 
 use serde_json::Value;
 
 use crate::command::{Place, number};
 
-/// Rows of two features around a place of its own for each label, by turns from the label numbered `first` on.
+/// Rows of two features around a separate centre for each label; labels from index `first` on alternate.
 fn spread(labels: &[&str], first: usize, count: usize, distance: f64) -> String {
     let row = |i: usize| {
         let class = first + i % (labels.len() - first);
@@ -98,7 +98,7 @@ fn unknown_classes_are_told_before_the_work() {
     let parts = ["test.csv", "line 2", ">50K."];
     place.refuses("train svm train.csv --test test.csv --out run", 2, &parts);
     assert!(!place.path("run").exists(), "nothing was trained");
-    // Where bad records are left out, so are these; too many leave the model.
+    // If bad records are skipped, so are these; too many fail the test but leave the model.
     place.ok("train svm train.csv --test test.csv --on-bad-record skip --out skips");
     let ended = place.run("train svm train.csv --test test.csv --on-bad-record skip:1 --out most");
     assert_ne!(ended.code, Some(0));
@@ -121,7 +121,7 @@ fn unknown_classes_are_told_before_the_work() {
     }
 }
 
-/// `--classes` says the order and refuses others; against a model's it may not stand.
+/// `--classes` sets the order and refuses other classes; it may not contradict a model's.
 #[test]
 fn classes_can_be_listed() {
     let place = Place::new();
@@ -164,7 +164,7 @@ fn classes_can_be_listed() {
     );
 }
 
-/// `eval` has the cost of each class, and the objective is the sum that its definition says.
+/// `eval` uses the cost of each class, and the objective is the sum by its definition.
 #[test]
 fn the_primal_is_the_objective() {
     let place = Place::new();
@@ -187,7 +187,7 @@ fn the_primal_is_the_objective() {
     }
 }
 
-/// The columns of probabilities are named.
+/// The columns of probabilities have names.
 #[test]
 fn probabilities_have_a_heading() {
     let place = Place::new();
@@ -206,7 +206,7 @@ fn probabilities_have_a_heading() {
         let share: f64 = line[column].parse().unwrap();
         assert!(line[0] == class && share > 0.5, "{line:?}");
     }
-    // Of a row far from all classes too.
+    // Also for a row far from all classes.
     place.write("far.csv", "-6000,6000,a\n6000,6000,a\n1e6,-1e6,a\n");
     let shown = place.ok("predict run far.csv --probabilities").stdout;
     assert!(!shown.contains("NaN"), "{shown}");

@@ -1,11 +1,11 @@
-//! Columns of tables go by their names, and what cannot be told from a table is asked about.
+//! Columns of tables match by name; ambiguous tables are refused with a question.
 
 use std::fmt::Write;
 
 use crate::command::{Ended, Place, number};
 use crate::data::random;
 
-/// Rows of two features and a label that tells whether the first is above the second; `line` writes one.
+/// Rows of two features and a label, whether the first exceeds the second; `line` writes a row.
 fn table(header: &str, rows: usize, line: impl Fn(f64, f64, u8) -> String) -> String {
     let mut state = 5;
     let mut text = format!("{header}\n");

@@ -1,4 +1,4 @@
-//! Runs `pelton` in a folder of its own and judges how it ended.
+//! Runs `pelton` in a separate folder and checks how it ended.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A temporary folder in which commands run. Nothing is written outside it.
+/// A temporary folder to run commands in. Nothing is written outside it.
 pub struct Place {
     folder: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Place {
         std::fs::read(self.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 
-    /// The configuration of a run, below the line that names it.
+    /// The configuration of a run, without the line that names it.
     pub fn configuration(&self, run: &str) -> String {
         let text = String::from_utf8(self.read(&format!("{run}/run.toml"))).unwrap();
         let (name, config) = text.split_once('\n').unwrap();
@@ -106,7 +106,7 @@ impl Place {
         self.run(line).succeeded(line)
     }
 
-    /// Runs `pelton LINE --json`, which must succeed and print one JSON object and nothing else.
+    /// Runs `pelton LINE --json`, which must succeed and print exactly one JSON object.
     pub fn json(&self, line: &str) -> Value {
         self.ok(&format!("{line} --json")).json()
     }
@@ -118,14 +118,14 @@ impl Place {
         command.spawn().unwrap()
     }
 
-    /// `pelton LINE` must end with `code` and say one sentence that holds every one of `parts`.
+    /// `pelton LINE` must end with `code` and one sentence with all of `parts`.
     pub fn refuses(&self, line: &str, code: i32, parts: &[&str]) {
         self.run(line).refused(line, code, parts);
     }
 }
 
-/// The flags of `train linear` for a linear SVM without an intercept on features as they are, which ends after its
-/// epochs, but for those among `given`.
+/// The flags of `train linear` for a linear SVM without an intercept on unscaled features, which ends after its epochs;
+/// without those in `given`.
 fn plain(given: &[&str]) -> Vec<&'static str> {
     let has = |flags: &[&str]| flags.iter().any(|flag| given.contains(flag));
     let loss = given.iter().position(|word| *word == "--loss");
@@ -191,7 +191,7 @@ impl Ended {
         value
     }
 
-    /// Exactly one line on standard error begins with `pelton:`; it is the last, and holds `parts`.
+    /// Exactly one line on standard error begins with `pelton:`; it is the last, and contains `parts`.
     pub fn refused(&self, line: &str, code: i32, parts: &[&str]) {
         assert_eq!(self.code, Some(code), "{line}\n{}", self.stderr);
         self.free_of_panics(line);
@@ -227,7 +227,7 @@ pub fn number(figures: &Value, key: &str) -> f64 {
         .unwrap_or_else(|| panic!("{key} in {figures}"))
 }
 
-/// Copies a file, writable whatever the original is.
+/// Copies a file; the copy is always writable.
 pub fn copy(from: &Path, to: &Path) {
     std::fs::write(to, std::fs::read(from).unwrap()).unwrap();
 }

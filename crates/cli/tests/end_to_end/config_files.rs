@@ -1,8 +1,8 @@
-//! A setting means the same in a file and as a flag, and what is in neither is the same default.
+//! A setting means the same in a file and as a flag, and defaults are the same.
 
 use crate::command::Place;
 
-/// Runs `pelton train LINE` and the same job with these settings in a file, and compares what was resolved.
+/// Runs `pelton train LINE` and the same job with these settings in a file, and compares the resolved configurations.
 #[track_caller]
 fn check(place: &Place, line: &str, job: &str, file: &str) {
     let run = |line: &str| {

@@ -1,6 +1,6 @@
 //! Limits of a container: memory without `--memory`, and a limited number of threads.
 //!
-//! The limits are those of control groups, which need the right to make one; without it these tests say so and end.
+//! The limits are those of control groups; without the right to create one these tests say so and end.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::command::{Ended, Place};
 struct Group(PathBuf);
 
 impl Group {
-    /// A group below this process's own, in the hierarchy of `controller` (version 1) or the one of all (version 2).
+    /// A group below this process's own, in the hierarchy of `controller` (version 1) or the unified one (version 2).
     fn create(controller: &str, limits: [&str; 2], value: &str) -> Option<Group> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let own = |wanted: &str| {
@@ -72,7 +72,7 @@ impl Drop for Group {
     }
 }
 
-/// Rows of `width` numbers behind a label, about `bytes` of them.
+/// Rows of a label and `width` numbers, about `bytes` bytes in total.
 fn table(place: &Place, name: &str, width: usize, bytes: usize) {
     let mut text = String::with_capacity(bytes + 1000);
     let mut state = 1u64;
@@ -90,7 +90,7 @@ fn table(place: &Place, name: &str, width: usize, bytes: usize) {
     place.write(name, text);
 }
 
-/// Every one of these was killed: budgets did not depend on what there was.
+/// Each of these was once killed, since budgets did not depend on the available memory.
 #[test]
 fn jobs_fit_a_container_without_being_told() {
     const LIMIT: u64 = 64 << 20;
@@ -123,7 +123,7 @@ fn jobs_fit_a_container_without_being_told() {
     for line in lines {
         group.run(&place, line).succeeded(line);
     }
-    // More than there is was taken without a word.
+    // A budget above the limit was once accepted without a note.
     table(&place, "few.csv", 40, 100_000);
     let few = group.run(
         &place,
@@ -147,7 +147,7 @@ fn jobs_fit_a_container_without_being_told() {
     assert!(toml.contains(&expected), "{expected} in\n{toml}");
 }
 
-/// Threads that could not be started were panics.
+/// Threads that could not be started once caused panics.
 #[test]
 fn few_threads_are_enough_or_an_error_in_one_sentence() {
     if Group::of_threads(100).is_none() {

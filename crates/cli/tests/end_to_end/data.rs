@@ -1,4 +1,4 @@
-//! Data for the tests: real files where they are, and small sets written here.
+//! Data for the tests: real files if present, and small sets written here.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn real(name: &str) -> Option<PathBuf> {
 }
 
 impl Place {
-    /// Copies real files here; `false`, said loudly, where one of them is absent.
+    /// Copies real files here; `false`, with a loud line, if one of them is absent.
     pub fn real(&self, names: &[&str]) -> bool {
         for name in names {
             let Some(path) = real(name) else {
@@ -49,7 +49,7 @@ impl Place {
     }
 }
 
-/// CSV rows of 140 features whose labels follow from the first eight, the label last.
+/// CSV rows of 140 features with a label, in the last column, that follows from the first eight.
 pub fn wide(rows: u64) -> String {
     let mut state = 11;
     let mut text = String::new();
@@ -68,7 +68,7 @@ pub fn wide(rows: u64) -> String {
     text
 }
 
-/// LIBSVM text whose labels follow from features 1 to 8; feature 9 is noise.
+/// LIBSVM text with labels that follow from features 1 to 8; feature 9 is noise.
 pub fn libsvm(rows: u64) -> String {
     let mut state = 1;
     let mut text = String::new();
@@ -98,7 +98,7 @@ pub fn random_bits(state: &mut u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// LIBSVM rows of 2 to 21 of two million features, most of them rare, of two classes.
+/// LIBSVM rows of two classes with 2 to 21 of two million features, most of them rare.
 pub fn rare_features(rows: u64) -> String {
     let mut state = 7;
     let mut text = String::new();

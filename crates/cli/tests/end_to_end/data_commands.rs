@@ -39,7 +39,7 @@ fn inspect_shows_one_record_of_every_format() {
         assert_eq!(view["id"], 17);
         assert_eq!(view["label"].as_f64(), label.parse().ok());
         let entries = view["entries"].as_array().unwrap();
-        // The text counts from 1, packed rows from 0, and the view as its file.
+        // The text counts from 1, packed rows from 0, and the view like its file.
         let first = if data == "train" { 1 } else { 0 };
         let said = view["indices"].as_str().unwrap();
         assert!(said.contains(&format!("from {first}")), "{view}");
@@ -58,7 +58,7 @@ fn inspect_shows_one_record_of_every_format() {
     place.write("zero", "1 0:5 7:6\n-1 1:1\n");
     let view = place.json("inspect zero --zero-based");
     assert_eq!(view["entries"], serde_json::json!([[0, 5.0], [7, 6.0]]));
-    // Columns keep their numbers, the label's is passed over.
+    // Columns keep their numbers, without the label's.
     place.write("table.csv", "a,b,c\n7,1,9\n8,2,10\n");
     for (label, columns) in [("first", [2, 3]), ("b", [1, 3]), ("last", [1, 2])] {
         let view = place.json(&format!("inspect table.csv --label {label}"));
@@ -157,7 +157,7 @@ fn bench_reports_every_figure_for_every_order_and_path() {
                 "bench train --order {order} --access {access} --batch 256 --epochs 2 --memory 4MiB"
             );
             if access == "scatter" && !["full", "block:20"].contains(&order) {
-                // Orders that read runs of neighbours have nothing to scatter.
+                // Orders that read runs of neighbours do not need scatter.
                 place.refuses(&line, 2, &["scatter", "use window"]);
                 continue;
             }
@@ -180,7 +180,7 @@ fn bench_reports_every_figure_for_every_order_and_path() {
             assert_eq!(figures["examples"], 40000, "{line}");
             let size = std::fs::metadata(place.path("train")).unwrap().len();
             assert_eq!(figures["used_bytes"], 2 * size, "{line}");
-            // Orders by keys are served by sweeps that reach into the next epoch with the same reads.
+            // The window path serves keyed orders by sweeps that reach into the next epoch with the same reads.
             let least = if order == "full" { 0.5 } else { 0.99 };
             assert!(
                 number(&figures, "read_amplification") >= least,

@@ -1,4 +1,4 @@
-//! The commands that the pages on nets show run, on less data, and reach what they are shown for.
+//! The commands on the pages about nets run, on less data, and reach the figures that the pages claim.
 
 use std::io::Write;
 
@@ -8,11 +8,11 @@ use flate2::write::GzEncoder;
 use crate::command::{Place, number};
 use crate::data::random;
 
-/// What the pages name, and what is small enough here. Files that stay are written by [`files`].
+/// Texts in the pages' commands with smaller replacements. [`files`] writes the other files.
 const SMALLER: [(&str, &str); 5] = [
     ("demo:classes:100000", "demo:classes:500:16:32"),
     ("vectors.npz", "demo:classes:200:16:32"),
-    // Of few classes there are no ten nearest.
+    // Few classes do not have ten nearest ones.
     ("idx --head knn", "idx --head knn:3:1"),
     ("--model resnet20", "--model resnet20 --width 0.25"),
     (
@@ -21,15 +21,15 @@ const SMALLER: [(&str, &str); 5] = [
     ),
 ];
 
-/// Runs each command of a page in its order. `figure` must come to `bound` of each training: to at least that, or of
-/// perplexities to at most that.
+/// Runs the commands of a page in order. `bound` gives a figure of each training and its bound: a minimum, or for
+/// perplexity a maximum.
 #[track_caller]
 fn check(page: &str, commands: usize, bound: impl Fn(&str) -> (&'static str, f64)) {
     let place = Place::new();
     files(&place);
     let page = page.replace("\\\n", " ");
     let lines = page.lines().filter(|line| line.starts_with("pelton "));
-    // Glyphs need fonts, which their own tests make.
+    // Glyphs need fonts; their own tests create some.
     let lines: Vec<&str> = lines
         .map(|line| line.strip_prefix("pelton ").expect("it begins so"))
         .filter(|line| !line.starts_with("generate "))
@@ -80,7 +80,7 @@ fn files(place: &Place) {
         for image in 0..count {
             let class = image % 5;
             classes.push(class as u8);
-            // A bright band, which no flip and no small shift makes another.
+            // A bright band, distinct under flips and small shifts.
             pixels.extend((0..28 * 28).map(|pixel| {
                 let bright = if pixel / 28 / 6 == class { 160.0 } else { 40.0 };
                 (bright + 40.0 * random(&mut state)) as u8
@@ -98,7 +98,7 @@ fn files(place: &Place) {
         }
     }
     for (name, sentences) in [("train", 600), ("valid", 50), ("test", 50)] {
-        // Each word but the first follows from the one before; the pages have a prompt of these three.
+        // Each word but the first follows from the previous one; the pages have a prompt of these three.
         let word = |number: usize| match number {
             0 => "the".to_string(),
             1 => "company".to_string(),
@@ -117,7 +117,7 @@ fn files(place: &Place) {
 #[test]
 fn commands_of_heads_reach_what_they_are_shown_for() {
     check(include_str!("../../../../docs/classes.md"), 5, |line| {
-        // Of 500 classes, 200 and 5.
+        // With 500, 200 and 5 classes.
         let floor = match line {
             _ if line.contains("--grow") => 0.5,
             _ if line.contains("demo:classes") => 0.5,
@@ -132,7 +132,7 @@ fn commands_of_heads_reach_what_they_are_shown_for() {
 fn commands_of_nets_reach_what_they_are_shown_for() {
     check(include_str!("../../../../docs/nets.md"), 6, |line| {
         if line.starts_with("train language") {
-            // Of 40 words and the end, nearly all of which follow from the one before.
+            // Of 40 words and the end; nearly all follow from the previous word.
             ("test_perplexity", 15.0)
         } else {
             ("test_accuracy", 0.8)

@@ -1,8 +1,7 @@
-//! Sets of flags with values at the edge of what they mean, made from `--help` of every command: whatever is asked for,
-//! a command ends by itself or soon after a signal, with a documented exit code and one sentence, and what cannot be
-//! meant is refused.
+//! Sets of flags with extreme values, generated from `--help` of every command: any command ends by itself or soon
+//! after a signal, with a documented exit code and one sentence, and refuses absurd values.
 //!
-//! `PELTON_FLAG_SETS` runs another number of sets, `PELTON_FLAG_SEED` others.
+//! `PELTON_FLAG_SETS` sets the number of sets, `PELTON_FLAG_SEED` the seed.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -19,13 +18,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::command::Place;
 use crate::data::random_bits;
 
-/// Sets of a test run that says nothing else.
+/// Default number of sets.
 const SETS: usize = 450;
-/// How long a command may work before it is told to end.
+/// Time for a command before it is interrupted.
 const WORKS: Duration = Duration::from_secs(3);
-/// How long it may take to end then, on a machine that does other things as well.
+/// Time for it to end after that, on a busy machine.
 const ENDS: Duration = Duration::from_secs(10);
-/// Bytes of addresses that a command may use: beyond them an allocation fails, and with it the process.
+/// Address space of a command: beyond it an allocation fails, and with it the process.
 const ADDRESSES_KIB: u64 = 12 << 20;
 
 /// Every command with tiny data; `@` is the folder of that data.
@@ -58,7 +57,7 @@ pub const COMMANDS: [&str; 25] = [
     "vocabulary @/text --out words",
 ];
 
-/// Values that mean nothing for most flags, and others that are far too much of anything.
+/// Values that are invalid for most flags, and values that are far too large.
 const VALUES: [&[u8]; 13] = [
     b"-1",
     b"0",
@@ -75,7 +74,7 @@ const VALUES: [&[u8]; 13] = [
     b"18446744073709551615",
 ];
 
-/// Flags that take a name, a text or an address, for which nearly any value is one.
+/// Flags that take a name, a text or an address, for which nearly any value is valid.
 const NAMES: [&str; 17] = [
     "--out",
     "--embeddings",
@@ -96,7 +95,7 @@ const NAMES: [&str; 17] = [
     "--sample",
 ];
 
-/// Flags for which 0 means something.
+/// Flags for which 0 is valid.
 const ZERO: [&str; 31] = [
     "--embeddings",
     "--gallery",
@@ -131,7 +130,7 @@ const ZERO: [&str; 31] = [
     "--host",
 ];
 
-/// Flags that are sizes of something held in memory, or numbers of threads.
+/// Flags for sizes of something in memory, or numbers of threads.
 const SIZES: [&str; 14] = [
     "--threads",
     "--feed-threads",
@@ -149,7 +148,7 @@ const SIZES: [&str; 14] = [
     "--scale",
 ];
 
-/// Flags that another flag must come with.
+/// Flags that need another flag.
 const WITH: [(&str, &str); 6] = [
     ("--peer-memory", "--cache peers"),
     ("--mode", "--cache peers"),
@@ -159,7 +158,7 @@ const WITH: [(&str, &str); 6] = [
     ("--log", "--state state"),
 ];
 
-/// Spellings with a number behind them.
+/// Spellings that end with a number.
 const SPELLINGS: [(&str, &str); 39] = [
     ("--grow", "cosine:"),
     ("--grow", "inverse:4:"),
@@ -216,7 +215,7 @@ fn is_absurd(flag: &str, value: &[u8]) -> bool {
     }
     let is_memory = flag.ends_with("memory");
     match value {
-        // No augmentation at all, not even the one of nets.
+        // No augmentation, not even the default one of nets.
         b"" if flag == "--augment" => false,
         b"0" => !ZERO.contains(&flag),
         b"0.1" => false,
@@ -269,7 +268,7 @@ fn flags(place: &Place, command: &str) -> Vec<Flag> {
     flags
 }
 
-/// A command line, and the flags of it whose values must be refused.
+/// A command line, and its flags with values that must be refused.
 struct Set {
     words: Vec<OsString>,
     absurd: Vec<String>,
@@ -282,7 +281,7 @@ impl Set {
     }
 }
 
-/// One of `VALUES`, behind a spelling where the flag has such.
+/// One of `VALUES`, after a spelling if the flag has any.
 fn value_of(flag: &str, below: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
     let spellings: Vec<&str> = SPELLINGS
         .iter()
@@ -336,7 +335,7 @@ fn set(command: &str, flags: &[Flag], data: &Path, state: &mut u64) -> Set {
     }
     for (name, value) in given {
         match value {
-            // A word that may begin with a hyphen.
+            // The value may begin with a hyphen.
             Some(value) => words.push(OsString::from_vec([name.as_bytes(), b"=", &value].concat())),
             None => words.push(name.into()),
         }
@@ -344,7 +343,7 @@ fn set(command: &str, flags: &[Flag], data: &Path, state: &mut u64) -> Set {
     Set { words, absurd }
 }
 
-/// How a command ended, and whether it was told to.
+/// How a command ended, and whether it was interrupted.
 struct Ran {
     output: Output,
     was_told: bool,
@@ -398,7 +397,7 @@ fn run(set: &Set, cache: &Path) -> Result<Ran, String> {
     })
 }
 
-/// What is wrong with how a set of flags ended.
+/// Checks how a set of flags ended.
 fn judge(set: &Set, ran: &Ran) -> Result<(), String> {
     let stderr = std::str::from_utf8(&ran.output.stderr).map_err(|_| "messages are not UTF-8")?;
     let status = ran.output.status;

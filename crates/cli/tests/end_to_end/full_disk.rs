@@ -2,8 +2,8 @@
 
 use crate::command::Place;
 
-/// Runs `line` with the folder `full` on a disk of its own of `size`; `None`, said loudly, where
-/// this user cannot have one.
+/// Runs `line` with the folder `full` on a separate disk of `size`; `None`, with a loud line, if this user cannot mount
+/// one.
 pub fn on_small_disk(place: &Place, size: &str, line: &str) -> Option<crate::command::Ended> {
     std::fs::create_dir_all(place.path("full")).unwrap();
     let unshare = "unshare --mount --map-root-user sh -c";
@@ -29,7 +29,7 @@ fn no_space_for_the_run_folder() {
     let line = "train svm higgs.prow --memory 1/8 --epochs 2 --out full/run";
     check("64k", line, 1, &["full/run", "no space", "--resume"]);
     check("4k", line, 1, &["full/run", "no space"]);
-    // The rank that writes is named, and the others end with it.
+    // The error names the rank that writes, and the others end with it.
     let line = "train svm higgs.prow --memory 1/8 --epochs 3 --checkpoint-every 0 --ranks 3 --out full/run";
     check("4k", line, 1, &["rank 0: full/run", "no space"]);
 }
@@ -65,7 +65,7 @@ fn no_space_for_a_vocabulary() {
 
 #[test]
 fn no_space_for_where_a_pipeline_stands() {
-    // The log of ids outgrows the disk; the state is what was saved before.
+    // The log of ids outgrows the disk; the state is the one saved before.
     let line = "bench higgs.prow --batch 50 --epochs 20 --state full/state --log full/log";
     check("64k", line, 1, &["log of the pipeline", "No space left"]);
     let line = "bench higgs.prow --batch 50 --state full/state";

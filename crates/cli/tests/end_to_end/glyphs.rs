@@ -1,4 +1,4 @@
-//! `generate glyphs`: fonts in, a training and a test set out, which other commands read as they are.
+//! `generate glyphs`: fonts in, a training and a test set out, in formats that other commands read.
 
 use crate::command::Place;
 
@@ -8,7 +8,7 @@ mod test_font;
 
 use test_font::{Ink, font};
 
-/// Six families of one font each that have the first `count` CJK ideographs, as bars of many sizes.
+/// Six families of one font each with the first `count` CJK ideographs, as bars of many sizes.
 fn fonts(place: &Place, count: u32) {
     std::fs::create_dir(place.path("fonts")).unwrap();
     for family in 0..6_i16 {

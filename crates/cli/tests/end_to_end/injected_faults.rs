@@ -1,8 +1,8 @@
-//! System calls that fail, and kills at system calls: a command ends well, with the right result, or says one sentence;
-//! it leaves no wrong file under a final name, and another run reaches the same result.
+//! System calls that fail, and kills at system calls: a command succeeds with the right result or fails with one
+//! sentence; it leaves no wrong file under a final name, and another run reaches the same result.
 //!
-//! The calls are chosen at random within a time, from a seed that is printed: `PELTON_FAULT_SEED` repeats it, and
-//! `PELTON_FAULT_SECONDS` gives it more time.
+//! The calls are chosen at random within a time limit, from a printed seed: `PELTON_FAULT_SEED` repeats it, and
+//! `PELTON_FAULT_SECONDS` extends the time.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -41,7 +41,7 @@ const EOPNOTSUPP: i32 = 95;
 const ECONNRESET: i32 = 104;
 const ECONNREFUSED: i32 = 111;
 
-/// A line, the flag that repeats it where it was broken off, and the files that it makes.
+/// A command line, the flag that resumes it, and its output files.
 const JOBS: [(&str, &str, &[&str]); 10] = [
     (
         "train svm train.svm --epochs 3 --memory 1MiB --checkpoint-every 0 --seed 1 --out run",
@@ -79,7 +79,7 @@ const JOBS: [(&str, &str, &[&str]); 10] = [
     ("index train.svm", "", &[]),
 ];
 
-/// The files of a job, those that are there.
+/// The existing output files of a job.
 type Results = BTreeMap<&'static str, Vec<u8>>;
 
 struct Injector {
@@ -88,7 +88,7 @@ struct Injector {
 }
 
 impl Injector {
-    /// `None`, said loudly, without a C compiler.
+    /// `None`, with a loud line, without a C compiler.
     fn new() -> Option<Injector> {
         let place = Place::new();
         let shim = place.path("shim.so");
@@ -114,7 +114,7 @@ impl Injector {
         Some(Injector { place, shim })
     }
 
-    /// Runs a line with a fault, and judges neither how it ends nor what it leaves.
+    /// Runs a line with a fault, without checking its end or its files.
     fn run(&self, line: &str, fault: &str) -> (Ended, Option<i32>) {
         let mut command = self.place.command(line);
         command
@@ -158,7 +158,7 @@ impl Injector {
     }
 }
 
-/// The tensors of a model: next to them stand times.
+/// The tensors of a model; its metadata contains times.
 fn without_metadata(bytes: Vec<u8>) -> Vec<u8> {
     let header = bytes
         .first_chunk()
@@ -175,7 +175,7 @@ fn without_metadata(bytes: Vec<u8>) -> Vec<u8> {
     plain
 }
 
-/// As on some mounts of NFS and Lustre.
+/// Like some mounts of NFS and Lustre.
 #[test]
 fn file_systems_without_locks_and_syncs_of_folders() {
     let Some(injector) = Injector::new() else {
@@ -194,7 +194,7 @@ fn file_systems_without_locks_and_syncs_of_folders() {
         );
         assert_eq!(injector.results(names).len(), 1);
     }
-    // Files are synced, and then their folders: without the first there is no run, without the second there is.
+    // Files are synced, and then their folders: a run fails without the first, not without the second.
     let mut codes = Vec::new();
     for number in 1..=6 {
         injector.clear();
@@ -259,7 +259,7 @@ fn a_failed_call_ends_a_command_well_or_with_a_sentence() {
             .filter(|text| text.starts_with("pelton:"))
             .count();
         let results = injector.results(names);
-        // A log grows, and is cut where the state says.
+        // A log grows, and is cut at the position in the state.
         let is_right = |(name, bytes): (&&str, &Vec<u8>)| {
             whole[name] == *bytes || *name == "log" && whole[name].starts_with(bytes)
         };

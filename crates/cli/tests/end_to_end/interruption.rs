@@ -1,4 +1,4 @@
-//! Runs that are interrupted or killed and go on to the model of an uninterrupted one.
+//! Runs that are interrupted or killed and resume to the model of an uninterrupted one.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ fn state_of_run(place: &Place) -> String {
 }
 
 fn signal(child: &Child, signal: Signal) {
-    // A child that has ended already is still there to be waited for.
+    // A child that has already ended still has its process id until waited for.
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
@@ -49,7 +49,7 @@ fn metrics(place: &Place, run: &str) -> Vec<serde_json::Value> {
     let lines = text.lines().map(|line| {
         let mut value: serde_json::Value = serde_json::from_str(line).unwrap();
         let object = value.as_object_mut().unwrap();
-        // What was read ahead and thrown away differs as well.
+        // Data read ahead and discarded differs as well.
         for key in [
             "wall_s",
             "wait_s",
@@ -91,7 +91,7 @@ fn ctrl_c_saves_the_state_and_resume_reaches_the_same_model() {
         Ended::of(child).refused(&line, 130, &["run", "--resume", "interrupted"]);
         assert!(!place.path("run").join(MODEL).exists());
         place.refuses("eval run higgs.prow", 2, &["run", "--resume"]);
-        // The folder alone says how the run was made.
+        // The folder alone contains all settings of the run.
         place.ok("train svm --resume --out run");
         check_same(&place, &line, &model);
     }
@@ -108,10 +108,10 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
         // Real targets.
         "higgs.prow --loss epsilon-insensitive --memory 1MiB --blocks 7 --access window",
         "higgs.prow --loss huber --memory 1MiB --blocks 7 --skip",
-        // Rows kept as codes.
+        // Quantised rows.
         "wide.csv --memory 2MiB --blocks 7 --cache-fraction 0.4",
         "wide.csv --loss squared --memory 2MiB --blocks 7 --cache-fraction 0.4",
-        // What is kept and skipped is decided by the run.
+        // The run decides which rows it keeps and skips.
         "wide.csv --memory 1/5",
     ] {
         let place = Place::new();
@@ -125,7 +125,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             let mut child = place.start(&format!("{line} --resume --out run"));
             wait_for_handler(&mut child);
             let running = child.try_wait().unwrap().is_none();
-            // A session that saved nothing had no more than the certificate to do.
+            // A session that saved nothing only had to certify.
             let now = std::fs::read(place.path("run/checkpoint/manifest.json")).ok();
             let to_train = now.is_none() || now != saved;
             saved = now;
@@ -135,7 +135,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
             }
             let ended = Ended::of(child);
             if ended.code == Some(0) {
-                // A machine that was busy elsewhere let the first run end before it was signalled.
+                // On a busy machine the first run may end before the signal.
                 tries += 1;
                 if ends >= 3 || tries == 5 {
                     break;
@@ -153,7 +153,7 @@ fn interrupted_after_every_block_the_run_reaches_the_same_model() {
     }
 }
 
-/// Minutes in one block, were they not interrupted.
+/// One block would take minutes without the interruption.
 #[test]
 fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block() {
     for (variant, sent) in [
@@ -178,7 +178,7 @@ fn a_signal_in_the_middle_of_a_block_ends_the_run_and_resume_repeats_the_block()
         assert!(seconds > 1.0, "{line}: {seconds} s are too short");
         let checkpoint = "run/checkpoint/manifest.json";
         let mut goes_on = line.clone();
-        // In the first epoch, and in what the first session left.
+        // In the first epoch, and after the first session.
         for _ in 0..2 {
             let mut child = place.start(&format!("{goes_on} --out run"));
             wait_for_handler(&mut child);
@@ -260,14 +260,14 @@ fn a_checkpoint_of_another_run_is_refused_and_kept() {
         2,
         &["run", "other data"],
     );
-    // The same records read another way are other data.
+    // The same records read with other settings are other data.
     place.refuses(
         "train svm --resume --out run --positive -1",
         2,
         &["run", "other data"],
     );
     assert!(place.read(&state) == checkpoint);
-    // What was refused has not become the configuration of the run.
+    // The refused settings are not in the configuration of the run.
     place.ok("train svm --resume --out run --threads 1 --access direct");
     assert!(place.read(&format!("run/{MODEL}")) == model);
     for at in [20, 2000, checkpoint.len() / 2, checkpoint.len() - 3] {
@@ -299,7 +299,7 @@ fn a_checkpoint_of_data_read_another_way_is_refused() {
             &["run", "other data", "--overwrite"],
         );
     }
-    // The same column by its other names.
+    // Other names of the same column.
     for (label, epochs) in [("last", 2), ("3", 3)] {
         place.ok(&format!("{line} {label} --resume --epochs {epochs}"));
     }
@@ -354,7 +354,7 @@ fn any_damage_to_a_checkpoint_or_model_is_found() {
     }
 }
 
-/// The eighth of the data that a demo takes where nothing is said was put over what its run had been given.
+/// A demo's default of an eighth of the data once replaced the memory given to its run.
 #[test]
 fn a_resumed_run_of_a_demo_keeps_its_memory() {
     let place = Place::new();
@@ -368,7 +368,7 @@ fn a_resumed_run_of_a_demo_keeps_its_memory() {
     place.ok(&format!("{line} --resume --epochs 5 --out run"));
 }
 
-/// What a process that was killed while it wrote has left is gone once the folder is opened again, and nothing else.
+/// Opening a folder removes the leftovers of a process killed while writing, and no other files.
 #[test]
 fn half_written_files_of_killed_runs_are_removed() {
     let place = Place::new();
@@ -416,7 +416,7 @@ fn check_interrupted(place: &Place, line: &str, left: &[&str]) {
     let began = Instant::now();
     Ended::of(child).refused(line, 130, &["interrupted"]);
     let took = began.elapsed().as_secs_f64();
-    // A moment, on a machine that does other things as well.
+    // A moment, on a busy machine.
     assert!(took < 5.0, "{line}: {took} s to end");
     let entries = std::fs::read_dir(place.path(".")).unwrap();
     let mut names: Vec<String> = entries
@@ -486,7 +486,7 @@ fn interrupt_after_training(place: &Place, line: &str) {
 fn ctrl_c_ends_the_pass_that_certifies_and_resume_repeats_it() {
     let place = Place::new();
     place.higgs(2_000_000);
-    // Checkpoints at ends of epochs only: the first one says that training is over.
+    // Checkpoints only at ends of epochs: the first one shows that training is over.
     let line = "train svm higgs.prow --epochs 1 --inner-passes 1 --checkpoint-every 1e9 --memory 16MiB --order sequential";
     let whole = place.json(&format!("{line} --out whole --overwrite"));
     let _ = std::fs::remove_dir_all(place.path("run"));
@@ -512,7 +512,7 @@ fn ctrl_c_ends_the_pass_that_certifies_and_resume_repeats_it() {
 fn ctrl_c_ends_scans_and_decompression() {
     use std::io::Write;
     let place = Place::new();
-    // So many lines in a gigabyte that looking through them takes a while.
+    // A gigabyte with enough lines that scanning it takes a while.
     let block = "1 1:1\n-1 2:1\n".repeat(80_000);
     let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     let mut file = std::fs::File::create(place.path("long")).unwrap();

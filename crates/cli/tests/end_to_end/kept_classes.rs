@@ -1,11 +1,11 @@
-//! `bench --keep-classes`: the examples of some classes only, whether classes are listed outside the records or
-//! stand in them, over ranks, and when a run goes on.
+//! `bench --keep-classes`: only the examples of some classes, with classes listed outside the records or in them, over
+//! ranks, and in resumed runs.
 
 use std::fs;
 
 use crate::command::Place;
 
-/// Pictures of 1 × 1 as IDX, whose labels are `id % 10`.
+/// Pictures of 1 × 1 as IDX, with labels `id % 10`.
 fn idx(place: &Place, count: u32) {
     let head = [
         &[0, 0, 8, 3][..],
@@ -22,7 +22,7 @@ fn idx(place: &Place, count: u32) {
     place.write("p-labels-idx1-ubyte", [head, labels].concat());
 }
 
-/// Records of CIFAR-10 whose class byte is `id % 10`; that of record `bad` stands for no class.
+/// Records of CIFAR-10 with class byte `id % 10`; that of record `bad` is not a class.
 fn cifar(place: &Place, count: usize, bad: usize) {
     let record = |id: usize| {
         let class = if id == bad { 77 } else { (id % 10) as u8 };
@@ -34,7 +34,7 @@ fn cifar(place: &Place, count: usize, bad: usize) {
     );
 }
 
-/// Ids that the logs of so many ranks hold.
+/// Ids in the logs of `ranks` ranks.
 fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
     let log = |rank| match rank {
         0 => name.to_owned(),
@@ -75,7 +75,7 @@ fn classes_that_are_listed_or_read() {
             assert_eq!(sorted(logged(&place, &format!("l{name}"), ranks)), expected);
         }
     }
-    // As many as both filters keep.
+    // The count that both filters keep.
     place.write("text.txt", "one\nthree words here\n".repeat(20));
     let line = "bench text.txt --decode words --keep-classes 0 --keep-lengths 4..9";
     assert_eq!(place.json(line)["examples"], 20);
@@ -115,7 +115,7 @@ fn classes_with_names() {
     );
 }
 
-/// A run under a filter goes on exactly, and not under another one.
+/// A run with a filter resumes exactly, but not with another filter.
 #[test]
 fn a_filtered_run_goes_on_where_it_stood() {
     let place = Place::new();
@@ -134,7 +134,7 @@ fn a_filtered_run_goes_on_where_it_stood() {
     );
 }
 
-/// A record whose class cannot be told follows the policy for bad examples.
+/// A record of unknown class follows the policy for bad examples.
 #[test]
 fn a_record_without_a_class_is_a_bad_example() {
     let place = Place::new();

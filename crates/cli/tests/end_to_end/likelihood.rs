@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::command::{Place, number};
 use crate::data::random;
 
-/// y = 3 + 2 x − z/1000 and noise, of a table with a column that says nothing and one that is a combination.
+/// y = 3 + 2 x − z/1000 and noise, in a table with a column without information and one that is a combination.
 fn line(rows: usize) -> (String, Vec<[f64; 3]>) {
     let mut state = 5;
     let mut text = "x,z,twice,y\n".to_string();
@@ -91,7 +91,7 @@ fn coefficients_have_standard_errors() {
             };
             close("estimate", estimate);
             close("standard_error", error);
-            // t of 59 997 degrees of freedom at 0.975.
+            // t with 59 997 degrees of freedom at 0.975.
             close("high", estimate + 1.9600035 * error);
         }
         assert_eq!(summary["inference"]["statistic"], "t");
@@ -192,7 +192,7 @@ fn training_begins_from_a_model() {
             &[said],
         );
     }
-    // l1 too, of each class against the rest.
+    // Also l1, with each class against the rest.
     let l1 = "train linear monday.csv --label y --penalty l1 --target 1e-6";
     let cold = passes(&format!("{l1} --out l1"));
     let warm = passes(&format!("{l1} --warm-start l1 --out l1-again"));
@@ -225,7 +225,7 @@ fn costs_of_a_path_show_how_many_weights_there_are() {
     );
 }
 
-/// Counts of claims that are proportional to the years of a policy, next to a file in which every policy has one year.
+/// Counts of claims proportional to the years of a policy, and a file with one year for every policy.
 #[test]
 fn counts_have_an_exposure() {
     let place = Place::new();
@@ -292,7 +292,7 @@ fn counts_have_an_exposure() {
             );
         }
     }
-    // The standard scale leaves it as it is.
+    // Scaling leaves the exposure unchanged.
     let figures = place.json(&format!(
         "train linear unequal.csv {line} --column years=exposure --scale max-abs --out scaled"
     ));

@@ -26,7 +26,7 @@ fn decisions_are_logged_on_standard_error_when_asked_for() {
     let ended = run_with(&place, "pelton_format=debug", line).succeeded(line);
     assert!(ended.stderr.contains("index read"), "{}", ended.stderr);
     assert!(!ended.stderr.contains("checkpoint"), "{}", ended.stderr);
-    // A sidecar of another file is made again, and the log says so.
+    // A sidecar of another file is rebuilt, and the log says so.
     place.libsvm("train", 3001);
     let ended = run_with(&place, "debug", "index train").succeeded(line);
     assert!(ended.stderr.contains("made again"), "{}", ended.stderr);

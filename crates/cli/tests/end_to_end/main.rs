@@ -1,7 +1,7 @@
-//! The `pelton` binary from outside: what it prints, what it leaves behind, how it ends.
+//! The `pelton` binary from outside: its output, its files, and its exit.
 //!
-//! Tests on real data look for it in `PELTON_DATA`, then in `../shared/data` next to the repository,
-//! and say loudly when it is not there. Everything else runs on files that the tests write.
+//! Tests on real data look for it in `PELTON_DATA`, then in `../shared/data` next to the repository, and print a loud
+//! line if it is missing. All other tests run on files that they write.
 
 mod command;
 mod data;
@@ -63,7 +63,7 @@ mod thresholds;
 mod token_streams;
 mod vocabulary;
 
-/// The program that is tested.
+/// The program under test.
 fn program() -> &'static std::path::Path {
     std::path::Path::new(env!("CARGO_BIN_EXE_pelton"))
 }

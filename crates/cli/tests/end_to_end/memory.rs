@@ -113,8 +113,8 @@ fn a_share_of_the_data_is_one_of_its_files() {
     }
 }
 
-/// A sixteenth of the budget holds no row next to three read buffers, and some next to one; so many features
-/// leave no room for a copy of w.
+/// A sixteenth of the budget has no room for a row with three read buffers, but for some rows with one; these many
+/// features leave no room for a copy of w.
 #[test]
 fn a_budget_that_can_train_can_certify() {
     let place = Place::new();
@@ -160,7 +160,7 @@ fn rows_kept_as_codes_save_passes() {
     assert!(3.0 * kept < blocks, "{kept} {blocks}");
 }
 
-/// A bucket that lists files without end is refused, in the memory of a page.
+/// A bucket with an endless list of files is refused, with memory for one page of the list.
 #[test]
 fn a_list_without_end_takes_no_memory() {
     use std::io::{Read, Write};
@@ -175,7 +175,7 @@ fn a_list_without_end_takes_no_memory() {
                 let chunk = file.repeat(1000);
                 let chunk = format!("{:x}\r\n{chunk}\r\n", chunk.len());
                 let mut sent = write!(stream, "{head}12\r\n<ListBucketResult>\r\n");
-                // Until the client has gone.
+                // Until the client disconnects.
                 while sent.is_ok() {
                     sent = stream.write_all(chunk.as_bytes());
                 }

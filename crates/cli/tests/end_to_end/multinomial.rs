@@ -1,9 +1,9 @@
-//! Multinomial regression: one model in memory, streamed and on ranks, its figures and predictions, and what it refuses.
+//! Multinomial regression: one model in memory, streamed and on ranks, its figures and predictions, and refusals.
 
 use crate::command::{Place, number};
 use crate::data::random;
 
-/// Rows of three features of very different sizes, and a label of three.
+/// Rows of three features with very different scales, and one of three labels.
 fn rows(count: usize) -> String {
     let mut state = 5;
     let row = |_| {
@@ -103,7 +103,7 @@ fn settings_of_other_solvers_are_refused() {
             ended.stderr
         );
     }
-    // Of two labels it is the logistic loss.
+    // With two labels it is the logistic loss.
     let of = |loss: &str| {
         place.json(&format!(
             "train svm two.csv --label y --loss {loss} --target 1e-6 --overwrite --out run"

@@ -1,9 +1,9 @@
-//! Nets: what is wrong with a run, or with what is asked of one, is said and leaves no model.
+//! Nets: faults of a run or its settings are reported and leave no model.
 
 use crate::command::Place;
 
-/// A step that makes parameters that are no numbers is the last of this run: exit code 2 and no model, where there was
-/// a model and exit code 0.
+/// The last step of this run makes non-finite parameters: exit code 2 and no model; once there was a model and exit
+/// code 0.
 #[test]
 fn parameters_that_are_no_numbers_are_no_model() {
     let place = Place::new();
@@ -28,7 +28,7 @@ fn parameters_that_are_no_numbers_are_no_model() {
     }
 }
 
-/// Flags that would change nothing are refused, each with what makes it so.
+/// Flags without effect are refused, each with the reason.
 #[test]
 fn flags_that_change_nothing_are_refused() {
     let place = Place::new();
@@ -144,7 +144,7 @@ fn flags_that_change_nothing_are_refused() {
     }
 }
 
-/// A run with another head than the one that it began with does not go on.
+/// A run does not resume with another head.
 #[test]
 fn another_head_does_not_go_on() {
     let place = Place::new();
@@ -165,7 +165,7 @@ fn another_head_does_not_go_on() {
     );
 }
 
-/// Pictures whose channels come first are refused, where their rows were taken for channels; a grey one may be low.
+/// Pictures with channels first are refused; once their rows were read as channels. A grey picture may have few rows.
 #[test]
 fn channels_come_last() {
     let place = Place::new();
@@ -194,7 +194,7 @@ fn channels_come_last() {
     ));
 }
 
-/// A run that learned nothing ends well, so it says what it is.
+/// A run that learned nothing succeeds, but with a warning.
 #[test]
 fn a_loss_that_does_not_fall_is_reported() {
     let place = Place::new();

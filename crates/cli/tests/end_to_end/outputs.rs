@@ -1,10 +1,10 @@
-//! Results never cost their user anything else: what is read, a run, an earlier result, or a part that looks whole.
+//! Results never replace inputs, runs or earlier results, and a partial result never looks complete.
 
 use std::time::Duration;
 
 use crate::command::Place;
 
-/// A place with rows, a text, pictures, and a linear model of the rows.
+/// A folder with rows, a text, pictures, and a linear model of the rows.
 fn prepared() -> Place {
     let place = Place::new();
     place.libsvm("rows", 2000);
@@ -13,7 +13,7 @@ fn prepared() -> Place {
     place
 }
 
-/// Lines with `FILE` for a result that is read from `rows` or `text`.
+/// Lines with `FILE` for a result computed from `rows` or `text`.
 const RESULTS: [(&str, &str); 7] = [
     ("rows", "predict run rows --out FILE"),
     ("rows", "pack rows --out FILE"),
@@ -77,7 +77,7 @@ fn what_is_read_is_never_replaced() {
     assert!(place.read("run/model.txt") == model);
     let odd = place.shell("ls | grep -e : -e other");
     assert_eq!(odd.stdout, "");
-    // Standard output that is appended to its own input would never end.
+    // Standard output appended to its own input would never end.
     let ended = place.shell("$PELTON predict run rows >> rows");
     ended.refused("predict >> rows", 2, &["would replace", "rows"]);
 }
@@ -94,7 +94,7 @@ fn an_earlier_result_stays_until_the_next_is_whole() {
         place.ok(&format!("{line} --overwrite"));
         assert_ne!(place.read("result"), b"mine", "{line}");
     }
-    // The bad record comes after many that were predicted.
+    // The bad record follows many predicted ones.
     let mut rows = String::from_utf8(place.read("rows")).unwrap();
     let at = rows.match_indices('\n').nth(1499).unwrap().0 + 1;
     rows.insert_str(at, "1 1:x\n");
@@ -102,7 +102,7 @@ fn an_earlier_result_stays_until_the_next_is_whole() {
     place.write("result", "mine");
     place.refuses("predict run bad -o result --overwrite", 2, &["bad", "1501"]);
     assert_eq!(place.read("result"), b"mine");
-    // A log is cut by its own state and no other.
+    // Only its own state cuts a log.
     place.write("log", "years of work");
     for line in [
         "bench text --format text --batch 20 --state new --log log",
@@ -174,7 +174,7 @@ fn a_killed_change_of_classes_can_be_made_again() {
     let model = place.read("less/model.safetensors");
     place.refuses(line, 2, &["less: contains a run already", "--overwrite"]);
     place.ok(&format!("{line} --overwrite"));
-    // What is left after a kill: everything but what comes last.
+    // The leftovers of a kill: everything but the last file.
     std::fs::remove_file(place.path("less/manifest.json")).unwrap();
     place.refuses("predict less demo:classes:20:4:16", 2, &["less"]);
     place.ok(line);

@@ -1,4 +1,4 @@
-//! Text out of core is copied as packed rows before training, and nothing else changes.
+//! Text out of core is copied as packed rows before training; results do not change.
 
 use crate::command::{Place, number};
 use crate::data::{rare_features, wide};
@@ -6,7 +6,7 @@ use crate::data::{rare_features, wide};
 const MODEL: &str = "model.safetensors";
 const PACKED: &str = "packed rows into a scratch file";
 
-/// The model is that of the file that `pelton pack` makes, byte for byte.
+/// The model equals that of the file from `pelton pack`, byte for byte.
 #[test]
 fn text_out_of_core_trains_like_its_packed_file() {
     let check = |name: &str, text: &str, flags: &str| {
@@ -34,7 +34,7 @@ fn text_out_of_core_trains_like_its_packed_file() {
         &wide(3000),
         "--memory 1MiB --scale standard --skip",
     );
-    // Features are counted and numbered as well.
+    // Features are also counted and renumbered.
     check("x.svm", &rare_features(4000), "--memory 1MiB --blocks 5");
 }
 
@@ -76,7 +76,7 @@ fn a_run_goes_on_from_a_copy_made_anew() {
     let line = "train svm x.csv --memory 1MiB --seed 6 --checkpoint-every 0";
     place.ok(&format!("{line} --epochs 8 --out whole"));
     place.ok(&format!("{line} --epochs 5 --out run"));
-    // One that goes on for less than what pays copies as well: its plan is that of packed rows.
+    // A resumed run with too few epochs left for a copy to pay copies too: its plan is that of packed rows.
     let said = place
         .ok(&format!("{line} --epochs 8 --resume --out run"))
         .stderr;

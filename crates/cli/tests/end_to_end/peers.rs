@@ -66,7 +66,7 @@ fn memory_that_holds_a_part_reads_each_byte_once_an_epoch_at_most() {
                 --peer-memory 1/4 --memory 16MiB";
     let ordered = place.json(&format!("{line} --mode ordered"));
     let fixed = count(&ordered, "backend_bytes") as f64 / bytes as f64;
-    // A quarter once, three quarters in both epochs.
+    // A quarter is read once, three quarters in both epochs.
     assert!((fixed - 1.75).abs() < 0.01, "{ordered}");
     assert_eq!(number(&ordered, "rl_exact"), 1.0);
     let loads = place.json(&format!("{line} --mode opportunistic --unit-bytes 2KiB"));
@@ -75,7 +75,7 @@ fn memory_that_holds_a_part_reads_each_byte_once_an_epoch_at_most() {
     assert!(count(&loads, "backend_bytes") <= 2 * bytes, "{loads}");
     let level = number(&loads, "rl_exact");
     assert!(level > 0.6 && level < 1.0, "{loads}");
-    // With more loads than that shuffling falls.
+    // More loads reduce shuffling.
     let smaller = line.replace("--batch 200", "--batch 100");
     let more = place.json(&format!(
         "{smaller} --mode opportunistic:20 --unit-bytes 2KiB"
@@ -112,7 +112,7 @@ fn what_ranks_and_peers_cannot_do_is_said() {
     let line = "bench train --batch 500 --ranks 2 --cache peers --peer-memory 1/4 \
                 --mode opportunistic --unit-bytes 2KiB";
     place.refuses(line, 2, &["batches of 500 examples", "--batch"]);
-    // Batches that nobody asked for are as large as fits.
+    // By default batches are as large as fit.
     place.ok(&line.replace("--batch 500 ", ""));
     let line = "bench train --ranks 2 --cache peers --peer-memory 1KB --mode opportunistic";
     place.refuses(line, 2, &["memory"]);
@@ -132,7 +132,7 @@ fn a_launcher_without_its_library_is_refused() {
     assert!(said.contains("PELTON_MPI: /absent/libmpi.so"), "{said}");
 }
 
-/// Each process would do the whole job, and with disks of their own both would end well.
+/// Each process would do the whole job, and on separate disks both would succeed.
 #[test]
 fn processes_of_other_launchers_are_refused() {
     let place = place();
@@ -194,7 +194,7 @@ fn logged(place: &Place, name: &str, ranks: usize) -> Vec<u64> {
     ids
 }
 
-/// Sentences of unequal length, of which some wait in buckets while the loads they came in give way to others.
+/// Sentences of unequal length; some wait in buckets while other loads replace theirs.
 fn sentences(place: &Place) {
     let words = |i: usize| "word ".repeat(1 + i * 7 % 23);
     let text: String = (0..4000)
@@ -203,7 +203,7 @@ fn sentences(place: &Place) {
     std::fs::write(place.path("text.txt"), text).unwrap();
 }
 
-/// Every example comes once as often as it should, from memory for a quarter, whatever the pipeline on top.
+/// Every example comes as often as it should, from memory for a quarter, with any pipeline on top.
 #[test]
 fn pipelines_read_through_peers_memory() {
     let place = Place::new();
@@ -225,7 +225,7 @@ fn pipelines_read_through_peers_memory() {
             "--peer-memory 1/4 --mode opportunistic --unit-bytes 2KiB",
         ] {
             let name = format!("log{number}{}", memory.len());
-            // A row of a packed batch has many sentences, and three batches are to lie in a load.
+            // A row of a packed batch has many sentences, and three batches must fit in a load.
             let batch = if flags.contains("pack") { 6 } else { 20 };
             let line = format!(
                 "bench text.txt --decode words {flags} --batch {batch} --epochs 2 --ranks 3 --cache peers {memory} \
@@ -253,7 +253,7 @@ fn pipelines_read_through_peers_memory() {
     }
 }
 
-/// A run through peers' memory that was saved in the middle of buckets and echo goes on with what is left, also on
+/// A run through peers' memory, saved in the middle of buckets and echo, resumes with the remaining examples, also on
 /// another number of ranks.
 #[test]
 fn a_pipeline_through_peers_memory_goes_on() {

@@ -1,9 +1,9 @@
-//! Penalties of few weights: one model in memory, streamed and on ranks; saved, resumed and used; and what is refused.
+//! Penalties for few weights: one model in memory, streamed and on ranks; saved, resumed and used; and refusals.
 
 use crate::command::{Place, number};
 use crate::data::random;
 
-/// Sparse rows of many features, of which ten say something.
+/// Sparse rows of many features; ten are informative.
 fn rows(count: usize) -> String {
     let mut state = 9;
     let mut row = |_| {

@@ -1,4 +1,4 @@
-//! A pipe in place of a file that is read or kept: nobody writes into it, and no command waits for that.
+//! A pipe instead of an input or cached file: nobody writes to it, and no command waits for that.
 
 use crate::command::Place;
 
@@ -57,7 +57,7 @@ fn no_command_waits_for_a_pipe() {
         ended.refused(line, code, &[pipe.trim_end_matches("/.lock")]);
         let _ = std::fs::remove_file(place.path(pipe));
     }
-    // What only saves time is left out.
+    // Files that only save time are skipped.
     place.ok("index train");
     for entry in std::fs::read_dir(place.path(".")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

@@ -1,4 +1,4 @@
-//! The loops for processors without wide registers, which `PELTON_CPU` asks for.
+//! The loops for processors without wide registers, selected by `PELTON_CPU`.
 
 use serde_json::Value;
 

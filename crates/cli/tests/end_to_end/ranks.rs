@@ -106,10 +106,10 @@ fn rare_features_of_data_beyond_memory_get_other_numbers() {
     assert!((ratio - 1.0).abs() < 2e-3, "{figures}");
     let accuracy = number(&figures, "test_accuracy");
     assert!((accuracy - number(&whole, "test_accuracy")).abs() < 0.02);
-    // The model has the features' own numbers.
+    // The model has the features' own indices.
     let evaluated = place.json("eval counted test");
     assert_eq!(number(&evaluated, "test_accuracy"), accuracy);
-    // A run too short to count goes on without, one that has counted goes on with.
+    // A run too short to count features resumes without counting; one that has counted resumes with it.
     for (epochs, counts) in [(2, false), (4, true)] {
         let line = "train svm wide --memory 4MB --threads 1 --out run --overwrite";
         let said = place.ok(&format!("{line} --epochs {epochs}")).stderr;

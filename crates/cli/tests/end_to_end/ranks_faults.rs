@@ -1,11 +1,11 @@
-//! What goes wrong while several ranks train or read: one clear sentence, and all of them end.
+//! Faults while several ranks train or read: one clear sentence, and all of them end.
 
 use std::time::{Duration, Instant};
 
 use crate::command::{Ended, Place, number};
 use crate::data::libsvm;
 
-/// 6000 rows of text of which those of `lines`, from 1 on, cannot be read.
+/// 6000 rows of text; those at `lines`, from 1 on, cannot be read.
 fn damaged(place: &Place, name: &str, lines: &[usize]) {
     let text = libsvm(6000);
     let rows = text.lines().enumerate().map(|(at, row)| {
@@ -142,7 +142,8 @@ fn odd_numbers_of_ranks_and_records_are_served_or_refused() {
     }
 }
 
-/// A demo set is given an eighth of its size, which of a tiny one held no row next to the read buffers.
+/// A demo set gets memory for an eighth of its size; for a tiny one, that once had no room for a row and the read
+/// buffers.
 #[test]
 fn tiny_demo_sets_are_trained_with_the_memory_they_are_given() {
     let place = Place::new();
@@ -174,7 +175,7 @@ fn the_optimum_is_the_same_on_any_number_of_ranks() {
             if ranks == 1 {
                 alone = optimum;
             }
-            // Solved for to a relative gap of 1e-5.
+            // Computed to a relative gap of 1e-5.
             assert!((optimum / alone - 1.0).abs() <= 1e-5, "{figures}");
             let difference = number(&figures, "primal") / optimum - 1.0;
             assert!(
@@ -211,7 +212,7 @@ fn figures_of_communication_are_those_of_the_run() {
             && bytes[3] > bytes[1].max(bytes[2]),
         "{bytes:?}"
     );
-    // Without checksums, what was read from memory is what was used, and all of it left the file once.
+    // Without checksums, the bytes read from memory equal the bytes used, and each was read from the file once.
     for flags in ["", " --anywhere"] {
         let line = format!(
             "bench higgs.prow --io buffered --epochs 3 --batch 100 --ranks 3 --cache peers{flags}"

@@ -53,7 +53,7 @@ fn adult_trains_as_documented_and_evaluates_to_the_same_figures() {
     );
     check_train_keys(&trained);
     assert_eq!(trained["records"], 32561);
-    // Fewer where epochs bring the weights no nearer.
+    // Fewer if epochs no longer improve the weights.
     assert!(trained["epochs"].as_u64().unwrap() <= 30);
     // LIBLINEAR 2.47 with -s 3 -e 1e-6: objective 11433.3, accuracy 84.98 %.
     let dual = number(&trained, "dual");
@@ -113,7 +113,7 @@ fn blocks_in_fixed_and_permuted_order_train_adult() {
         assert_eq!(rl == 0.0, out == "a", "{out}: {rl}");
     }
     assert!(gaps.iter().all(|gap| *gap < 0.5), "{gaps:?}");
-    // The second and third differ in inner passes only, the first in the order too.
+    // The second and third differ only in inner passes, the first also in the order.
     assert_ne!(
         place.read("runs/a/model.txt"),
         place.read("runs/b/model.txt")
@@ -186,7 +186,7 @@ fn columns_as_they_were_measured_are_solved_to_the_optimum() {
     // LIBLINEAR with its cap at 3000 passes ends at 9003.
     assert!(number(&whole, "primal") < 6750.0);
     assert!(number(&whole, "relative_gap") < 1e-4);
-    // Ended early, a run goes on to the same model.
+    // A run that ended early resumes to the same model.
     place.json(&format!("{line} --epochs 3 --out run"));
     let resumed = place.json(&format!(
         "{line} --epochs 300 --target 1e-4 --resume --out run"
@@ -255,7 +255,7 @@ fn compressed_text_is_read_by_way_of_the_cache_folder() {
     assert_eq!(again.json()["test_accuracy"], figures["test_accuracy"]);
 }
 
-/// Pixels of Debian's package of Fashion-MNIST, to an accuracy that linear models are known for.
+/// Pixels of Debian's package of Fashion-MNIST, to the known accuracy of linear models.
 #[test]
 fn pictures_of_clothes_train() {
     let folder = std::path::Path::new("/usr/share/datasets/fashion-mnist");

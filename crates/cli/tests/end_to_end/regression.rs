@@ -1,4 +1,4 @@
-//! Regressions of real targets: from files of every format to figures, models and predictions; and what they refuse.
+//! Regressions of real targets: from files of every format to figures, models and predictions; and refusals.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ const LOSSES: [&str; 5] = [
     "poisson",
 ];
 
-/// Rows of three features and a target, nearly linear in them and about 40; counts where `counts`.
+/// Rows of three features and a target, nearly linear in them and about 40; counts if `counts`.
 fn rows(count: usize, counts: bool) -> Vec<[f64; 4]> {
     let mut state = 3;
     (0..count)
@@ -145,7 +145,7 @@ fn every_loss_in_memory_and_out_of_core() {
         assert_eq!(tested["poisson_deviance"].is_null(), loss != "poisson");
         let evaluated = place.json(&format!("eval held {data}"));
         assert!((number(&evaluated, "primal") / number(&held, "primal") - 1.0).abs() < 1e-9);
-        // LIBLINEAR's format has its own losses alone, and neither cost nor ε.
+        // LIBLINEAR's format has only its own losses, and neither cost nor ε.
         let is_known = loss.contains("epsilon");
         assert_eq!(place.path("held/model.txt").exists(), is_known, "{loss}");
         if is_known {
@@ -161,7 +161,7 @@ fn every_loss_in_memory_and_out_of_core() {
             24_000
         );
     }
-    // The number of a loss is a part of its name in configurations and models.
+    // The parameter of a loss is part of its name in configurations and models.
     let line = "train svm rows.csv --loss huber --epsilon 0.25 --target 1e-4 --out narrow";
     let narrow = place.json(line);
     let toml = String::from_utf8(place.read("narrow/run.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! The same configuration gives the same model, byte for byte, however the data is read.
+//! The same configuration gives the same model, byte for byte, for any access path.
 
 use crate::command::{Place, number};
 
@@ -69,7 +69,7 @@ fn files_have_the_mode_that_the_mask_gives() {
                 assert_eq!(mode, expected, "{}: {mode:o}", path.display());
             }
         }
-        // Ten of the run and its lock, the data and its index, what is packed, four in the cache.
+        // Ten of the run and its lock, the data and its index, the packed file, four in the cache.
         assert_eq!(files, 18, "{mask}");
     }
 }
@@ -93,7 +93,7 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
         let mut first: Option<Vec<u8>> = None;
         for access in ["direct", "window", "window:0", "scatter", "auto"] {
             for io in ["auto", "direct", "buffered", "pread"] {
-                // Every path with every way to open files on the first shape; a few elsewhere.
+                // Every path with every I/O mode on the first shape; a few on others.
                 if number > 0 && io != "auto" && access != "window" {
                     continue;
                 }
@@ -103,7 +103,7 @@ fn every_access_path_and_way_to_open_files_gives_the_same_model() {
                      --access {access} --io {io} --out {out}"
                 );
                 if access == "scatter" && !flags.contains("block:") && flags.contains("--order") {
-                    // Orders that read runs of neighbours have nothing to scatter.
+                    // Orders that read runs of neighbours do not need scatter.
                     place.refuses(&line, 2, &["scatter", "use window"]);
                     continue;
                 }
@@ -133,7 +133,7 @@ fn skipping_reaches_the_same_optimum() {
         assert!(number(figures, "relative_gap") <= 1e-3, "{figures}");
         assert!(number(figures, "relative_difference") <= 1e-3, "{figures}");
     }
-    // Every certified interval holds the optimum, which is itself known to 1e-6.
+    // Every certified interval contains the optimum, itself known to 1e-6.
     for figures in [&plain, &skip] {
         assert!(number(figures, "dual") <= optimum * (1.0 + 2e-6));
         assert!(number(figures, "primal") >= optimum * (1.0 - 2e-6));
@@ -143,7 +143,7 @@ fn skipping_reaches_the_same_optimum() {
 #[test]
 fn weights_of_classes_and_bias_change_the_model_as_they_should() {
     let place = Place::new();
-    // Ten of class 1 lie within forty of class 2 on one feature: the weight decides who wins.
+    // Ten rows of class 1 are among forty of class 2 on one feature: the weight decides the class.
     let mut text = String::new();
     for i in 0..50 {
         text += &format!(
@@ -225,7 +225,7 @@ fn tests_of_a_model_have_figures_of_every_class() {
     for part in ["AUC", "average precision of class yes", "recall", "no "] {
         assert!(told.contains(part), "{told}");
     }
-    // Scores that do not fit are said to be missing.
+    // If scores do not fit, a note says so.
     place.write("long.csv", text.repeat(300));
     let cramped = place.json("eval run long.csv --memory 500000");
     assert!(cramped["test"]["auc"].is_null() && cramped["test"]["lacks_room"] == true);
@@ -236,7 +236,7 @@ fn tests_of_a_model_have_figures_of_every_class() {
     place.ok("train svm table.csv --out svm");
     let svm = place.json("eval svm table.csv");
     assert!(svm["test"]["log_loss"].is_null() && svm["test"]["auc"].is_number());
-    // Nor do several ranks have areas, but all counts.
+    // Several ranks have no areas either, but all counts.
     let ranks = place.json(&line.replace("--out run", "--ranks 2 --out ranks"));
     assert!(ranks["test"]["auc"].is_null());
     assert_eq!(ranks["test"]["records"], 60);
@@ -245,7 +245,7 @@ fn tests_of_a_model_have_figures_of_every_class() {
 #[test]
 fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
     let place = Place::new();
-    // Far from 0, and four of five of one class.
+    // Far from 0, with four of five rows in one class.
     let text: String = (0..200)
         .map(|i| {
             let label = if (i * 7) % 5 == 0 { "no" } else { "yes" };
@@ -272,7 +272,7 @@ fn a_free_intercept_is_certified_by_both_solvers_and_goes_on() {
         assert!(off.abs() < 1e-4, "{loss}: {off}");
         assert!(number(&regularised, "primal") < number(&none, "primal"));
         assert_eq!(run("--bias 1")["primal"], regularised["primal"]);
-        // The model says that its intercept is free, and so evaluates to what training found.
+        // The model records its free intercept, so eval gives the value of training.
         let folder = format!("{loss}-{}", "--intercept free --solver newton".len());
         let evaluated = place.json(&format!("eval {folder} table.csv"));
         let off = number(&evaluated, "primal") / number(&newton, "primal") - 1.0;

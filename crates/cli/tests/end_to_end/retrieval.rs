@@ -1,4 +1,4 @@
-//! Features of a run of `train classify` on classes that it never saw: written to a file, retrieved, verified.
+//! Features of a run of `train classify` on unseen classes: written to a file, retrieved, verified.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Ended, Place, number, wait_for_handler};
 
-/// Rows around a direction of its own for each label, by turns.
+/// Rows around a separate direction for each label; labels alternate.
 fn rows(labels: &[(&str, usize)], count: usize) -> String {
     let row = |i: usize| {
         let (label, direction) = labels[i % labels.len()];
@@ -20,7 +20,7 @@ fn rows(labels: &[(&str, usize)], count: usize) -> String {
     (0..count).map(row).collect()
 }
 
-/// A place with a run and data of other classes, 30 rows of three and one of a fourth.
+/// A folder with a run and data of other classes, 30 rows of three and one of a fourth.
 fn trained() -> Place {
     let place = Place::new();
     place.write("train.csv", rows(&[("a", 0), ("b", 1), ("c", 2)], 30));
@@ -69,7 +69,7 @@ fn features_of_any_classes_and_of_none_are_written() {
     place.write("bare.csv", bare.collect::<Vec<_>>().join("\n") + "\n");
     place.ok("predict run bare.csv --embeddings bare.npy");
     assert_eq!(read(&place.read("bare.npy"), 6), with_labels);
-    // Pelton reads what it wrote.
+    // Pelton reads the file it wrote.
     assert_eq!(place.json("index bare.npy")["records"], 31);
 
     place.ok("train linear train.csv --out linear");
@@ -113,7 +113,7 @@ fn features_of_any_classes_and_of_none_are_written() {
     }
 }
 
-/// Interrupted with a part of the file written, or while it searches.
+/// Interrupted with the file partly written, or during the search.
 #[test]
 fn ctrl_c_ends_soon_and_leaves_nothing() {
     let place = Place::new();
@@ -141,7 +141,7 @@ fn ctrl_c_ends_soon_and_leaves_nothing() {
         let began = Instant::now();
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         let ended = Ended::of(child);
-        // A second, on a machine that does other things as well.
+        // A second, on a busy machine.
         assert!(began.elapsed() < Duration::from_secs(5), "{line}");
         ended.refused(line, 130, &["interrupted while", "nothing is saved"]);
         assert_eq!(unfinished(), None, "{line}");
@@ -298,7 +298,7 @@ fn classes_join_and_leave_without_training() {
         .map(|line| line.split('\t').next().unwrap())
         .collect();
     assert_eq!(first[..4], ["a", "c", "x", "y"]);
-    // A class that left may come again, with other examples; the result changes as its run did.
+    // A removed class may be added again with other examples; the result can be changed like its run.
     place.ok("classes changed --add train.csv --remove a,c --out again");
     assert_eq!(place.json("eval again train.csv")["test_accuracy"], 1.0);
     place.ok(

@@ -1,5 +1,5 @@
-//! Records that are bytes: `index` says how they are found, `inspect` shows them, `bench` reads them, and
-//! what wants features refuses them.
+//! Records that are bytes: `index` reports how they are located, `inspect` shows them, `bench` reads them, and commands
+//! that need features refuse them.
 
 use std::fs;
 
@@ -110,7 +110,7 @@ fn inspect_shows_pictures_members_and_lines() {
     assert_eq!(view["picture_size"], serde_json::json!([3, 2]));
     assert_eq!(view["label"], 6.0);
     let plain = place.ok("inspect x-images-idx3-ubyte --out x.png").stdout;
-    // The two rows of pixels make one row of shades: light 127, 100 and 127 of 255.
+    // The two rows of pixels become one row of shades: light 127, 100 and 127 of 255.
     assert!(plain.ends_with("picture of 3 × 2\n=-=\n"), "{plain}");
     assert!(place.read("x.png").starts_with(b"\x89PNG"));
     place.ok("inspect x-images-idx3-ubyte --id 1 --out x.png --overwrite");
@@ -221,8 +221,7 @@ fn every_kind_of_bytes_is_benched() {
     assert_eq!(figures["examples"], 600, "{figures}");
 }
 
-/// Pictures of 4 × 4 whose brighter half tells the class: the left one of class 3, the right one of class 8, the lower
-/// one of class 9.
+/// Pictures of 4 × 4 with the class in the brighter half: left for class 3, right for class 8, lower for class 9.
 fn halves(place: &Place, name: &str, count: u32) {
     let mut pixels = Vec::new();
     let mut labels = Vec::new();

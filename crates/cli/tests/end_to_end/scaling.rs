@@ -1,4 +1,4 @@
-//! Features scaled by `--scale`: what is trained is what a file scaled beforehand gives.
+//! Features scaled by `--scale`: the model equals that of a file scaled before.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use crate::data::random;
 
 const FEATURES: usize = 4;
 
-/// Rows of features of very different sizes, far from 0, with their labels; some are 0 where `sparse`.
+/// Rows of features with very different scales, far from 0, with labels; some values are 0 if `sparse`.
 fn rows(count: u64, sparse: bool) -> Vec<(bool, [f64; FEATURES])> {
     let mut state = 5;
     let row = |_| {
@@ -24,18 +24,18 @@ fn rows(count: u64, sparse: bool) -> Vec<(bool, [f64; FEATURES])> {
             ]
         };
         if sparse {
-            // Too few for rows that are taken for dense.
+            // Too few values for rows to count as dense.
             row.iter_mut().for_each(|value| {
                 *value *= f64::from(u8::from(random(&mut state) > 0.4));
             });
         }
-        // As precise as files are read.
+        // At the precision of reading files.
         (positive, row.map(|value| f64::from(value as f32)))
     };
     (0..count).map(row).collect()
 }
 
-/// The rows as a scaling leaves them.
+/// The rows after scaling.
 fn scaled(
     rows: &[(bool, [f64; FEATURES])],
     scaling: &str,
@@ -115,7 +115,7 @@ fn check(scaling: &str, sparse: bool, flags: &str) {
         let found = predict(model, "test");
         assert_eq!(found.len(), expected.len());
         let other = (found.iter().zip(&expected)).filter(|(ours, theirs)| ours != theirs);
-        // Rows that lie at the boundary itself.
+        // Rows at the boundary.
         assert!(
             other.count() <= 1,
             "{model} predicts as the model of scaled rows"
@@ -142,7 +142,7 @@ fn scaling_works_out_of_core() {
     check("max-abs", true, "--memory 1MiB --blocks 3");
 }
 
-/// A shift makes something of each feature that a sparse file leaves out.
+/// A shift gives every feature omitted in a sparse file a value other than 0.
 #[test]
 fn models_with_shifts_take_sparse_files() {
     let place = Place::new();
@@ -203,12 +203,12 @@ fn the_verdict_recommends_a_scale() {
     assert_eq!(last("train svm even.svm --out e"), None);
 }
 
-/// Dense rows are computed with as such, whatever form they are written in.
+/// Dense rows are computed as dense in any file format.
 #[test]
 fn full_rows_of_libsvm_text_train_like_those_of_a_table() {
     let place = Place::new();
     let mut rows = rows(2000, false);
-    // A zero left out is a zero.
+    // An omitted zero is a zero.
     rows.iter_mut().step_by(3).for_each(|(_, row)| row[3] = 0.0);
     place.write("x.csv", text(&rows, false));
     place.write("x.svm", text(&rows, true));
@@ -221,7 +221,7 @@ fn full_rows_of_libsvm_text_train_like_those_of_a_table() {
             "{flags}"
         );
     }
-    // The file itself is as before.
+    // The file itself is unchanged.
     let first = place.json("inspect x.svm --id 0");
     assert_eq!(first["entries"].as_array().unwrap().len(), 3);
     let expected = place.ok("predict svm x.csv").stdout;

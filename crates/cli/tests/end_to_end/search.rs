@@ -1,4 +1,4 @@
-//! The search for the best cost by cross-validation: its table, what it picks, the model of that, what it refuses.
+//! The search for the best cost by cross-validation: its table, its choice, the resulting model, and refusals.
 
 use std::fmt::Write;
 
@@ -61,7 +61,7 @@ fn the_model_is_that_of_the_cost_picked_byte_for_byte() {
             assert!(number(cost, "accuracy") > 0.3, "{cost}");
         }
         let best = number(search, "best");
-        // Next to no cost leaves w at 0.
+        // A tiny cost leaves w at 0.
         assert!(best > 1e-4, "{search}");
         assert!(number(search, "relative_gap") <= 3e-3, "{search}");
         let said = &ended.stderr;
@@ -74,7 +74,7 @@ fn the_model_is_that_of_the_cost_picked_byte_for_byte() {
                 "{loss} {file}"
             );
         }
-        // A finished search is not made again.
+        // A finished search is not repeated.
         let resumed = place.ok("train svm --resume --out searched");
         let said = &resumed.stderr;
         assert!(!said.contains("side by side"), "{said}");

@@ -1,5 +1,5 @@
-//! Names, passwords and queries of addresses: nothing that is printed or written shows them, but `run.toml`, which
-//! only its owner can read then.
+//! Names, passwords and queries of addresses: no output or file shows them, except `run.toml`, which then only its
+//! owner can read.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::command::{Ended, Place};
 
 const SECRETS: [&[u8]; 4] = [b"joe", b"hunter2", b"topsecret", b"alsosecret"];
 
-/// Serves files by name, whatever comes after it; returns `HOST:PORT`.
+/// Serves files by name, ignoring anything after it; returns `HOST:PORT`.
 pub fn serve(files: Vec<(&'static str, Vec<u8>)>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -133,7 +133,7 @@ fn secrets_of_addresses_are_not_shown() {
         &format!("{train} --out run --remote-cache 1GB"),
         true,
     );
-    // What is kept is enough to go on, and to begin again.
+    // The saved files are enough to resume, and to start again.
     check(&place, "train svm --resume --out run", true);
     check(&place, "train svm --config run/run.toml --out again", true);
     check(&place, &format!("eval run {a}"), true);

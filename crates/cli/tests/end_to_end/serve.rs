@@ -11,7 +11,7 @@ use crate::command::{Ended, Place};
 
 const CLASSES: usize = 8;
 
-/// A run over vectors of 6 numbers: class `i` has a large one at place i of 8, of which two never come.
+/// A run over vectors of 6 numbers: class `i` of 8 has 3 at index `i`, or -3 at `i - 6`.
 pub fn trained() -> Place {
     let place = Place::new();
     let line = |i: usize| {
@@ -46,7 +46,7 @@ fn few(place: &Place) -> Vec<Vec<f64>> {
         .collect()
 }
 
-/// A server, which is ended with the test.
+/// A server that ends with the test.
 pub struct Server {
     child: Option<Child>,
     address: String,
@@ -100,7 +100,7 @@ impl Server {
         )
     }
 
-    /// Ends by a signal, within two seconds.
+    /// Ends the server by a signal, within two seconds.
     fn end(mut self, signal: rustix::process::Signal) -> Ended {
         let child = self.child.take().unwrap();
         let began = Instant::now();
@@ -134,7 +134,7 @@ pub fn asking(what: &str, body: &str) -> Vec<u8> {
 
 pub fn response(mut stream: TcpStream) -> (u16, String, String) {
     let mut bytes = Vec::new();
-    // What a server that closes early leaves unread may reset the connection behind its answer.
+    // If a server closes early, unread data may reset the connection after its answer.
     let _ = stream.read_to_end(&mut bytes);
     let text = String::from_utf8(bytes).unwrap();
     let (head, body) = text
@@ -168,7 +168,7 @@ fn answers_are_those_of_predict_and_what_is_wrong_is_refused() {
         }
         assert_eq!(result[0]["label"], format!("name{class}"));
     }
-    // Without a number of classes, five.
+    // The default is five classes.
     let (_, answer) = server.post(&json!({ "features": [rows[0]] }).to_string());
     assert_eq!(answer["results"][0].as_array().unwrap().len(), 5);
 
@@ -264,7 +264,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
     let place = trained();
     let server = Server::start(&place, "--timeout 0.6 --concurrency 2");
     let question = "{\"features\": [[3,0,0,0,0,0]]}";
-    // Two that never send their bodies take both places.
+    // Two requests that never send their bodies take both slots.
     let head = b"POST /v1/classify HTTP/1.1\r\nHost: x\r\nContent-Length: 90\r\n\r\n{";
     let slow = [(); 2].map(|()| {
         let mut stream = server.connect();
@@ -296,7 +296,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
     let _ = half.read_to_end(&mut rest);
     assert_eq!(server.post(question).0, 200);
 
-    // Far more at once than are allowed: each is told, and none is lost.
+    // Far more at once than allowed: each gets an answer, and none is lost.
     let many: Vec<TcpStream> = (0..60)
         .map(|_| {
             let mut stream = server.connect();
@@ -312,7 +312,7 @@ fn slow_and_many_clients_take_nothing_from_others() {
     assert!(statuses.contains(&200));
     assert_eq!(server.post(question).0, 200);
 
-    // A request that is arriving when the end comes is still answered, and idle connections do not hold it up.
+    // A request that is arriving at shutdown is still answered, and idle connections do not delay the end.
     let idle = server.connect();
     let mut late = server.connect();
     let request = asking("classify", question);
@@ -352,8 +352,8 @@ fn status(child: &Child, name: &str) -> u64 {
     figure.parse().unwrap()
 }
 
-/// Answers had no limit: 64 of a thousand classes for each of 1024 vectors took 3 GB for as long as clients did
-/// not read them, and the end waited for all of them.
+/// Answers once had no limit: 64 answers of a thousand classes for each of 1024 vectors took 3 GB until clients read
+/// them, and shutdown waited for all of them.
 #[test]
 fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     let place = trained();
@@ -370,7 +370,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     assert_eq!(status_, 400);
     let sentence = refusal["error"].as_str().unwrap();
     assert!(sentence.contains("send at most 32 vectors"), "{sentence}");
-    // The largest body there may be, with the largest answer there may be.
+    // The largest possible body with the largest possible answer.
     let mut largest = rows(1024, 32);
     largest.push_str(&" ".repeat((8 << 20) - largest.len()));
     let request = asking("classify", &largest);
@@ -380,10 +380,10 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
             let (server, request, seen) = (&server, &request, &seen);
             scope.spawn(move || {
                 let mut stream = server.connect();
-                // The one that is refused may be told while it still sends.
+                // A refused client may get the answer while still sending.
                 let _ = stream.write_all(request);
                 if client % 5 == 0 {
-                    // Asks and does not read.
+                    // Sends a request and does not read.
                     std::thread::sleep(Duration::from_secs(1));
                 }
                 let (status, _, _) = response(stream);
@@ -397,10 +397,10 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
         "{seen:?}"
     );
     let peak = status(child, "VmHWM");
-    // A room for bodies and one for answers, next to some MB for connections and a pass.
+    // The limits for bodies and for answers, plus some MB for connections and a pass.
     assert!(peak <= idle + (24 << 10), "{idle} KiB idle, {peak} KiB");
 
-    // The end comes soon under load too.
+    // Shutdown is quick under load too.
     let stop = std::sync::atomic::AtomicBool::new(false);
     let small = asking("classify", &rows(1024, 32));
     let address = server.address.clone();
@@ -419,7 +419,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
                 }
             });
         }
-        // The clients end also where this fails.
+        // The clients also end if this fails.
         let _stops = Stops(&stop);
         std::thread::sleep(Duration::from_millis(500));
         let began = Instant::now();
@@ -432,7 +432,7 @@ fn many_of_the_largest_requests_take_bounded_memory_and_time() {
     });
 }
 
-/// Sets a flag when it goes.
+/// Sets a flag when dropped.
 struct Stops<'a>(&'a std::sync::atomic::AtomicBool);
 
 impl Drop for Stops<'_> {
@@ -441,7 +441,7 @@ impl Drop for Stops<'_> {
     }
 }
 
-/// The connection was reset while the client still sent, and the refusal was lost with it.
+/// The connection was once reset while the client was still sending, which lost the refusal.
 #[test]
 fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
     let place = trained();
@@ -456,7 +456,7 @@ fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
     chunk.extend(b"\r\n0\r\n\r\n");
     let chunked = [head("Transfer-Encoding: chunked"), chunk].concat();
     for request in [[declared, large].concat(), chunked] {
-        // As clients do that send all before they read.
+        // Like clients that send everything before reading.
         let mut stream = server.connect();
         stream.write_all(&request).unwrap();
         let mut answer = String::new();
@@ -464,7 +464,7 @@ fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
         assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
         assert!(answer.contains("larger than 100000 bytes"), "{answer}");
     }
-    // One that asks first is told without sending.
+    // A client that asks first gets the refusal without sending.
     let asks = head("Content-Length: 1000000\r\nExpect: 100-continue");
     assert_eq!(server.exchange(&asks).0, 413);
     // A refusal without a body read leaves the connection for the next request.
@@ -482,11 +482,11 @@ fn a_body_over_the_limit_is_refused_before_the_connection_ends() {
     assert!(answers.contains("HTTP/1.1 200 "), "{answers}");
 }
 
-/// Its answer was held for ever.
+/// Its answer once stayed in memory for ever.
 #[test]
 fn a_client_that_does_not_read_loses_its_connection() {
     let place = Place::new();
-    // Names so long that an answer fills the buffers of a connection.
+    // Long names, so that an answer fills the buffers of a connection.
     let name = "n".repeat(250);
     let line = |i: usize| format!("{name}{},{},{}\n", i % 32, i % 32, i % 7);
     place.write("data.csv", (0..400).map(line).collect::<String>());
@@ -499,7 +499,7 @@ fn a_client_that_does_not_read_loses_its_connection() {
     std::thread::sleep(Duration::from_secs(2));
     let mut answer = Vec::new();
     let whole = idle.read_to_end(&mut answer);
-    // The system's buffers hold what was sent until then.
+    // The system's buffers contain the data sent until then.
     let text = String::from_utf8_lossy(&answer);
     let mut lines = text.lines().map(|line| line.split_once("content-length: "));
     let length: usize = lines.find_map(|line| line?.1.parse().ok()).unwrap();
@@ -537,7 +537,7 @@ pub fn trained_on_pictures() -> Place {
     place
 }
 
-/// A picture's bytes, and three classes asked for.
+/// A request with a picture's bytes, for three classes.
 pub fn showing(bytes: &[u8]) -> Vec<u8> {
     let head = format!(
         "POST /v1/classify?k=3 HTTP/1.1\r\nHost: x\r\nContent-Type: image/png\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -571,7 +571,7 @@ fn pictures_are_prepared_as_the_run_measured_them() {
             }
         }
     }
-    // Of another size and shape: the net's is made of it.
+    // Another size and shape is resized to that of the net.
     let (status, _, body) = server.exchange(&showing(&png(40, 30, vec![25; 1200])));
     assert_eq!(status, 200, "{body}");
     let (status, answer) = server.post("{\"image\": \"iVBORw0KGgo=\"}");
@@ -630,7 +630,7 @@ fn what_cannot_be_served_is_refused() {
     }
 }
 
-/// The index is a file after the first start; a bad file is told of and replaced.
+/// The index is a file after the first start; a bad file is reported and replaced.
 #[test]
 fn an_index_is_written_once() {
     let place = trained();

@@ -1,4 +1,4 @@
-//! Clients of `pelton serve` that ask for much, next to others that do not.
+//! Clients of `pelton serve` with expensive requests, together with others.
 
 use std::io::Write;
 use std::net::Shutdown;
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::serve::{Server, asking, png, response, showing, trained, trained_on_pictures};
 
-/// One picture of 7000 × 7000 held up all others for a second, and 63 took all places: now one address has 56.
+/// One picture of 7000 × 7000 once blocked all other requests for a second, and 63 took all slots: now one address gets 56.
 #[test]
 fn large_pictures_hold_up_nobody() {
     let place = trained_on_pictures();
@@ -37,7 +37,7 @@ fn large_pictures_hold_up_nobody() {
     let waiting = clients.iter().filter(is_open).count();
     assert!(waiting > 0, "all large pictures were decoded before");
     times.sort();
-    // 1 ms where nothing else runs.
+    // 1 ms on an idle machine.
     assert!(times[20] < Duration::from_millis(200), "{times:?}");
     let statuses: Vec<(u16, String)> = clients
         .into_iter()
@@ -59,7 +59,7 @@ fn large_pictures_hold_up_nobody() {
     );
 }
 
-/// Its connection was dropped without an answer.
+/// Its connection was once dropped without an answer.
 #[test]
 fn a_client_that_closes_its_half_is_answered() {
     let server = Server::start(&trained(), "");

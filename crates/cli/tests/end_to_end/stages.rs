@@ -1,4 +1,4 @@
-//! `bench` with stages: what it prints, and runs that are killed and go on with nothing lost or repeated.
+//! `bench` with stages: its output, and runs that are killed and resume with nothing lost or repeated.
 
 use std::fs;
 use std::time::Duration;
@@ -82,7 +82,7 @@ fn files_in_a_mixture_have_their_shares() {
     place.write("other.txt", "another sentence\n".repeat(100));
     let figures = place.json("bench text.txt other.txt --mix 1,3 --batch 16");
     assert_eq!(figures["mixture"], serde_json::json!([100, 300]));
-    // Shares that hold at any point leave less to chance.
+    // Shares that hold at every point leave less randomness.
     let level = figures["rl_exact"].as_f64().unwrap();
     assert!((0.9..1.0).contains(&level), "{level}");
     let line = "bench text.txt other.txt --mix 1,3 --decode words --buckets auto";
@@ -104,7 +104,7 @@ fn repeats_by_waiting_leave_fresh_examples_alone() {
     assert_eq!(logged(&place, "l").len() as u64, 4000 + echoed);
 }
 
-/// Ids that a log holds.
+/// Ids in a log.
 fn logged(place: &Place, name: &str) -> Vec<u64> {
     let bytes = fs::read(place.path(name)).unwrap_or_default();
     bytes
@@ -113,7 +113,7 @@ fn logged(place: &Place, name: &str) -> Vec<u64> {
         .collect()
 }
 
-/// A run killed at random moments consumes, all in all, exactly what an undisturbed one does.
+/// A run killed at random moments consumes in total exactly the examples of an undisturbed one.
 #[test]
 fn killed_again_and_again_nothing_is_lost_or_repeated() {
     let place = Place::new();
@@ -129,7 +129,7 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
     for (number, flags) in variants.iter().enumerate() {
         let whole = format!("bench text.txt {flags} --epochs 2 --state w{number} --log lw{number}");
         place.ok(&whole);
-        // So slow that it is still under way at the last kill.
+        // Slow enough to be still running at the last kill.
         let slow = format!("--compute-ms {}", 4 * kills.div_ceil(12));
         let line =
             format!("bench text.txt {flags} --epochs 2 {slow} --state s{number} --log l{number}");
@@ -154,13 +154,13 @@ fn killed_again_and_again_nothing_is_lost_or_repeated() {
             found.len(),
             expected.len()
         );
-        // Once more there is nothing left to do.
+        // Running again leaves no work.
         let again = place.json(&rest);
         assert_eq!(again["examples"], 0);
     }
 }
 
-/// Ranks have one state, and a log each; a run goes on over any number of them.
+/// Ranks share one state and have a log each; a run resumes on any number of ranks.
 #[test]
 fn killed_ranks_go_on_as_more_or_fewer() {
     let place = Place::new();
@@ -188,19 +188,19 @@ fn killed_ranks_go_on_as_more_or_fewer() {
     }
 }
 
-/// The limit is on the records that all ranks together have left out.
+/// The limit applies to the skipped records of all ranks together.
 #[test]
 fn ranks_share_the_limit_on_bad_examples() {
     let place = Place::new();
     let lines: Vec<String> = (0..60).map(|id| format!("line {id}")).collect();
     std::fs::write(place.path("text.txt"), lines.join("\n")).unwrap();
-    // Lines are no pictures.
+    // Lines are not pictures.
     let line = "bench text.txt --decode png --batch 12 --ranks 3 --on-bad-record skip";
     place.refuses(&format!("{line}:60"), 1, &["all 60 records", "not a JPEG"]);
     place.refuses(&format!("{line}:59"), 2, &["60 records", "the limit of 59"]);
 }
 
-/// A run that nothing is left of has failed, whatever may be left out.
+/// A run with only bad records fails under any limit.
 #[test]
 fn a_run_of_bad_records_alone_fails() {
     let place = Place::new();
@@ -222,7 +222,7 @@ fn a_run_of_bad_records_alone_fails() {
     }
 }
 
-/// A log that lacks what its state says is not filled up with zeros.
+/// A log shorter than in its state is not filled with zeros.
 #[test]
 fn a_log_that_was_cut_or_removed_is_refused() {
     let place = Place::new();
@@ -268,7 +268,7 @@ fn logged_ids(place: &Place, log: &str) -> usize {
     logged(place, log).len()
 }
 
-/// Nothing that is said to have happened did so outside the command's own time.
+/// All reported times are within the command's own time.
 #[test]
 fn times_are_of_one_clock() {
     let place = Place::new();
@@ -289,7 +289,7 @@ fn times_are_of_one_clock() {
     }
 }
 
-/// Photos of a phone: stored as they are by default, told of, and turned where that is asked for.
+/// Photos of a phone: not rotated by default but reported, and rotated if requested.
 #[test]
 fn orientations_of_pictures() {
     const UPRIGHT: &[u8] = include_bytes!("../../../image/tests/images/orientation_1.jpg");
@@ -317,7 +317,7 @@ fn orientations_of_pictures() {
         assert!(verdict.contains(told), "{verdict}");
         assert_eq!(figures["exif_pictures"], 2);
     }
-    // 9 x 5 pixels, turned 5 x 9: those of one shape go into a stack.
+    // 9 x 5 pixels, rotated 5 x 9: pictures of one shape fit in a stack.
     place.ok(&format!("{line} --collate stack"));
     let parts = ["photos/a/", "shape"];
     place.refuses(&format!("{line} --collate stack --exif apply"), 2, &parts);
@@ -328,7 +328,7 @@ fn orientations_of_pictures() {
     );
 }
 
-/// Records of TensorFlow, of whose fields one holds pictures. They are written by TensorFlow 2.21:
+/// Records of TensorFlow with one field of pictures, written by TensorFlow 2.21:
 ///
 /// ```python
 /// def feature(value):
@@ -367,7 +367,7 @@ fn pictures_among_fields() {
     );
 }
 
-/// Ctrl-C saves where the pipeline stands and says so.
+/// Ctrl-C saves the position of the pipeline and says so.
 #[test]
 fn an_interrupted_pipeline_goes_on() {
     let place = Place::new();

@@ -1,5 +1,5 @@
-//! `bench` with stages on what it cannot use: each fault ends in one sentence that names file, place and
-//! remedy, or is left out or replaced and counted where the policy says so.
+//! `bench` with stages on bad input: each fault ends in one sentence with file, position and remedy, or is skipped or
+//! replaced and counted if the policy says so.
 
 use std::fs;
 
@@ -27,7 +27,7 @@ fn images(place: &Place) {
     }
 }
 
-/// The picture with other numbers of rows and columns in its frame header.
+/// The picture with this number of rows and columns in its frame header.
 fn of_size(side: u16) -> Vec<u8> {
     let mut jpeg = JPEG.to_vec();
     let frame = jpeg
@@ -43,7 +43,7 @@ fn bench(place: &Place, data: &str, policy: &str) -> Value {
     place.json(&format!("bench {data} {STAGES} --on-bad-record {policy}"))
 }
 
-/// Every policy does its part of the figures; `bad` names the one bad record, `total` all of them.
+/// Checks the figures of every policy; `bad` names the one bad record, `total` is the number of records.
 fn follows_the_policies(place: &Place, data: &str, bad: &str, total: u64, parts: &[&str]) {
     for policy in POLICIES {
         if policy == "fail" {
@@ -114,7 +114,7 @@ fn archives() {
         );
     }
 
-    // Links hold no bytes and are told of; hard links are written as such behind the file itself.
+    // Links have no bytes and are reported; hard links are stored as links after the file itself.
     place
         .shell("ln -s 0.jpg soft.jpg; ln 1.jpg hard.jpg; tar cf links.tar 0.jpg 1.jpg hard.jpg soft.jpg")
         .succeeded("tar");
@@ -131,7 +131,7 @@ fn archives() {
         let line = |data| format!("bench {data} {STAGES} --on-bad-record {policy}");
         let cut: (i32, &[&str]) = match policy {
             "fail" => (2, &["it is cut off", "0.jpg", "byte 0", "fetch it again"]),
-            // Nothing lies before the cut.
+            // Nothing precedes the cut.
             _ => (
                 1,
                 &["all 1 records", "cut.tar: record 0 at byte 0", "cut off"],
@@ -265,7 +265,7 @@ fn flags_that_do_not_fit_the_data() {
     }
 }
 
-/// The limit guards the memory; the one that has such pictures raises it, and then other faults count.
+/// The limit protects memory; if raised for such pictures, other faults count.
 #[test]
 fn pictures_beyond_the_limit_of_pixels() {
     // The head of a grey picture of 20 000 x 10 000 pixels.

@@ -1,5 +1,5 @@
-//! What surrounds a command: standard streams that cannot be written, signals, limits of the system. None of them ends a
-//! job that can do without, and none ends it without a sentence.
+//! The environment of a command: standard streams that cannot be written, signals, limits of the system. None of them
+//! ends a job that can do without, and none ends it without a message.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
@@ -9,15 +9,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::command::{Ended, Place};
 use crate::flag_sets::{COMMANDS, data};
 
-/// Runs every command in a folder of its own, as `around` says with `RUN` for the command line, and returns the exit
-/// codes it writes to the file `code` with what was said.
+/// Runs every command in a separate folder through the script `around`, with `RUN` for the command line; returns the
+/// exit codes that the script writes to the file `code`, with the output.
 fn codes(data: &Place, around: &str) -> Vec<(String, String, String)> {
     let each = COMMANDS.iter().map(|command| {
         let place = Place::new();
         let folder = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(place.path("."), folder).unwrap();
         let line = command.replace('@', data.path("").to_str().unwrap());
-        // A server is told to end.
+        // A server gets a signal to end.
         let run = format!("timeout --preserve-status -s INT 3 $PELTON {line}");
         let cache = data.path("cache");
         let script = format!(
@@ -32,7 +32,7 @@ fn codes(data: &Place, around: &str) -> Vec<(String, String, String)> {
     each.collect()
 }
 
-/// Jobs ended with a panic.
+/// Jobs once ended with a panic.
 #[test]
 fn a_job_needs_no_standard_stream() {
     let data = data();
@@ -51,7 +51,7 @@ fn a_job_needs_no_standard_stream() {
             let (data, usual) = (&data, &usual);
             scope.spawn(move || {
                 for ((line, code, _), usual) in codes(data, around).iter().zip(usual) {
-                    // The signal may come before a command ends by itself, or before a server serves.
+                    // The signal may arrive before a command ends by itself, or before a server serves.
                     if ![code, usual].contains(&&"130".to_string()) {
                         assert_eq!(code, usual, "{line}: {around}");
                     }
@@ -59,7 +59,7 @@ fn a_job_needs_no_standard_stream() {
             });
         }
     });
-    // What was asked for cannot be given.
+    // Bad requests, with an error that cannot be printed.
     for around in [
         "$PELTON nothing 2>/dev/full; echo $? > code",
         "$PELTON eval nowhere x 2>/dev/full; echo $? > code",
@@ -70,11 +70,11 @@ fn a_job_needs_no_standard_stream() {
     }
 }
 
-/// A refused thread made Rayon's own pool panic.
+/// A refused thread once made Rayon's global pool panic.
 #[test]
 fn refused_threads_are_fewer_threads_or_an_error() {
     let data = data();
-    // Limits of a user count all that this one runs, and none of root.
+    // Limits of a user count all processes of the user, and do not apply to root.
     let user = 60_000 + std::process::id() % 5000;
     let other_user = if rustix::process::getuid().is_root() {
         format!("setpriv --reuid={user} --clear-groups ")
@@ -104,7 +104,7 @@ fn refused_threads_are_fewer_threads_or_an_error() {
     }
 }
 
-/// It was killed by SIGXFSZ.
+/// The run was once killed by SIGXFSZ.
 #[test]
 fn a_file_beyond_the_limit_is_an_error() {
     let place = Place::new();
@@ -115,7 +115,7 @@ fn a_file_beyond_the_limit_is_an_error() {
     run(2, line).refused(line, 1, &["run", "File too large"]);
     place.shell("ulimit -f 0; exec $PELTON train linear higgs.prow --epochs 2 --out other 2>said");
     assert!(place.read("said").is_empty());
-    // The state that fitted is resumed.
+    // The run resumes from the last state that fitted.
     place.ok("train svm higgs.prow --epochs 2 --resume --out run");
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::command::{Place, number};
 use crate::data::{npy, random};
 
-/// Rows of three features and one of three classes, which the first two features tell apart.
+/// Rows of three features and one of three classes, separable by the first two features.
 fn table(rows: usize, line: impl Fn([f64; 3], usize) -> String) -> String {
     let mut state = 11;
     let mut text = String::new();
@@ -48,7 +48,7 @@ fn classes_by_name() {
     let figures = place.json(&format!("{line} --out run"));
     let accuracy = figures["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.95, "{accuracy}");
-    // LIBLINEAR's format has no names.
+    // LIBLINEAR's format does not support names.
     assert!(!place.path("run/model.txt").exists());
     for model in ["run", "run/model.safetensors"] {
         let evaluated = place.json(&format!("eval {model} train.csv"));
@@ -193,7 +193,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     let place = Place::new();
     let holes = |row: [f64; 3], class: usize| {
         let [a, b, c] = row;
-        // Cells of many a row are missing, in the spelling of many a program.
+        // Many rows have missing cells, in the spellings of several programs.
         let word = ["", "NA", "nan", "null", "?", "NaN", "0.5"][(c.abs() * 1e4) as usize % 7];
         let b = if word == "0.5" {
             b.to_string()
@@ -205,7 +205,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
     let text = table(300, holes);
     place.write("train.csv", &text);
     place.write("first.csv", format!("1,NA,2,1\n{text}"));
-    // What the column means where it says something.
+    // Mean of the column's values that are present.
     let said = text.lines().map(|line| line.split(',').nth(1).unwrap());
     let said: Vec<f32> = said
         .filter_map(|cell| cell.parse().ok())
@@ -235,7 +235,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
         ));
         let text = |run: &str| String::from_utf8(place.read(&format!("{run}/model.txt"))).unwrap();
         assert_eq!(text(how), text(&format!("by-hand-{how}")), "{how}");
-        // Another file is read with what stands for missing cells of the training data.
+        // Another file is read with the replacements for missing cells of the training data.
         place.write("one.csv", "5,NA,0.1\n");
         let value = if how == "zero" { 0.0 } else { mean as f32 };
         place.write("one-filled.csv", format!("5,{value},0.1\n"));
@@ -254,7 +254,7 @@ fn missing_cells_are_filled_in_alike_everywhere() {
         place.ok(&format!("pack train.csv --missing {how} -o {how}.prow"));
         place.ok(&format!("bench train.csv --missing {how} --batch 10"));
     }
-    // Means come with the model, zeros are asked for again.
+    // Means come with the model; zeros must be requested again.
     place.ok("eval mean/model.safetensors train.csv");
     place.ok("eval zero/model.safetensors train.csv --missing zero");
     let parts = ["train.csv", "line", "column 2", "--missing zero"];
@@ -313,7 +313,7 @@ fn data_without_labels_is_predicted() {
         2,
         &["narrow.csv", "features", "3"],
     );
-    // A label's column that is there is no feature.
+    // If the label's column is present, it is not a feature.
     place.write("named.csv", "a,b,y\n1,2,3\n");
     place.refuses(
         "predict run named.csv --label y",
@@ -336,7 +336,7 @@ fn query_numbers_and_comments_are_told() {
     place.write("plain", &plain);
     place.write("ranking", &ranking);
     let told = "ranking: skipped 60 query numbers (qid) and 61 comments";
-    // The second time from the index kept.
+    // The second time from the saved index.
     for line in [
         "index ranking",
         "index ranking",
@@ -393,7 +393,7 @@ fn a_missed_target_is_told_by_the_exit_code() {
     place.ok("train svm --resume --out run --target 1e-2 --epochs 300");
 }
 
-/// A table as people have it, from file to predictions next to its own columns.
+/// A realistic table, from file to predictions with its own columns.
 #[test]
 fn columns_of_text_from_file_to_predictions() {
     let place = Place::new();

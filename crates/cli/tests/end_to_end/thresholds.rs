@@ -1,4 +1,4 @@
-//! Thresholds between two classes, what a report shows of a model and its columns, and bad weights and targets by line.
+//! Thresholds between two classes, a model and its columns in a report, and bad weights and targets by line.
 
 use std::fmt::Write;
 
@@ -36,7 +36,7 @@ fn place() -> Place {
 
 const TRAIN: &str = "train svm train.csv --loss logistic --intercept free --scale standard";
 
-/// Rows of class yes that the model finds, and rows taken for it.
+/// Recall and precision of class yes.
 fn recall_and_precision(figures: &Value) -> (f64, f64) {
     let yes = &figures["test"]["by_class"][1];
     (number(yes, "recall"), number(yes, "precision"))
@@ -58,7 +58,7 @@ fn a_threshold_moves_the_decision() {
         said.contains("threshold: class yes from a probability of 0.100000 on"),
         "{said}"
     );
-    // By the probabilities that are printed.
+    // By the printed probabilities.
     let out = place
         .ok("predict run test.csv --probabilities --threshold 0.3")
         .stdout;
@@ -183,7 +183,7 @@ fn a_report_shows_the_test_figures_the_weights_and_the_columns() {
     ] {
         assert!(report.contains(shown), "{shown}");
     }
-    // Weights have the sign that they have for the positive class.
+    // Weights have the sign for the positive class.
     let rome = report
         .split("city=Rome")
         .next()

@@ -1,5 +1,5 @@
-//! Text and bytes as one stream: `index` says how its records are found, `inspect` shows them, `bench` reads
-//! them, and a format that is none is refused in one sentence.
+//! Text and bytes as one stream: `index` reports how its records are located, `inspect` shows them, `bench` reads them,
+//! and an invalid format is refused in one sentence.
 
 use crate::command::Place;
 

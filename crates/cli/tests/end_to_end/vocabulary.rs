@@ -1,5 +1,5 @@
-//! `vocabulary` counts words and writes those that get numbers; `bench --decode words` reads such a file, or counts
-//! once and keeps what it counted.
+//! `vocabulary` counts words and writes those that get ids; `bench --decode words` reads such a file, or counts once
+//! and caches the counts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::command::{Place, number};
 
-/// `a` comes 4 times, `b` 3 times, `c` twice and `d` once, `<unk>` once.
+/// `a` occurs 4 times, `b` 3 times, `c` twice and `d` once, `<unk>` once.
 const TEXT: &str = "a b c d\na b c\n\na b <unk>\na\n";
 
 /// The vocabularies in the cache folder.
@@ -22,7 +22,7 @@ fn kept(place: &Place) -> Vec<PathBuf> {
     found
 }
 
-/// What a run says of its vocabulary.
+/// A run's log of its vocabulary.
 fn logged(place: &Place, line: &str) -> String {
     let mut command = place.command(line);
     let output = command.env("PELTON_LOG", "pelton_data=info").output();
@@ -120,7 +120,7 @@ fn many_files_and_tar_samples() {
     ] {
         place.refuses(line, 2, &["y.tar", "no sample has a .txt member"]);
     }
-    // Pictures next to the texts do not burst the memory of the pass.
+    // Pictures among the texts do not exceed the memory of the pass.
     place.write("3.txt", "a dot");
     place.write("3.jpg", vec![7; 3 << 20]);
     place
@@ -138,7 +138,7 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     place.ok("vocabulary text --format text --out few --max-size 4");
     let line = "bench text --format text --decode words --order sequential --batch 8";
     let sum = |flags: &str| number(&place.json(&format!("{line} {flags}")), "checksum");
-    // The first number of the only batch: that of `a`, or of `<unk>`.
+    // The first id in the only batch: that of `a`, or of `<unk>`.
     assert_eq!(sum("--vocabulary all"), 4.0);
     assert_eq!(sum("--vocabulary few"), 1.0);
     assert_eq!(sum(""), 4.0);
@@ -177,7 +177,7 @@ fn a_pipeline_takes_the_vocabulary_it_is_given() {
     );
 }
 
-/// A run goes on with the vocabulary it began with, whichever file that is in.
+/// A run resumes only with its initial vocabulary, from any file.
 #[test]
 fn a_run_does_not_go_on_with_another_vocabulary() {
     let place = Place::new();
@@ -216,7 +216,7 @@ fn what_was_counted_is_kept() {
     let again = logged(&place, line);
     assert!(again.contains("read the saved vocabulary"), "{again}");
     assert!(!again.contains("vocabulary counted"), "{again}");
-    // It is a file like any other.
+    // The cached vocabulary is an ordinary file.
     place.ok(&format!("{line} --vocabulary {}", file.display()));
     let taken = logged(&place, "vocabulary text --format text --out v");
     assert!(taken.contains("read the saved vocabulary"), "{taken}");

@@ -1,10 +1,10 @@
-//! Generated sets as files in a cache folder, rows of features packed, pictures as CIFAR-10 has them, sentences a
-//! line: made once, streamed out, never held in memory.
+//! Generated sets as files in a cache folder: packed rows of features, pictures in CIFAR-10's format, sentences one a
+//! line. They are generated once and streamed out, never held in memory.
 //!
-//! Threads generate chunks of rows and deliver them in order; the writer packs them while the next ones are
-//! generated. Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of
-//! the set. A file gets its name when it is complete, and the name states generator version, rows
-//! and seed, and a checksum where records have none, so a file that is present is the right one.
+//! Threads generate chunks of rows and deliver them in order; the writer packs them while the next ones are generated.
+//! Memory: a few chunks a thread, [`CHUNK_BYTES`] each, whatever the size of the set. A file gets its name when it is
+//! complete, and the name states generator version, rows and seed, and a checksum if records have none, so a file with
+//! the right name has the right content.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -19,7 +19,7 @@ use super::{DemoSet, DemoSpec, Generator};
 
 /// Changes whenever a generator's rows change, so older files are not reused.
 const VERSION: u32 = 1;
-/// Bytes of rows handed over at once.
+/// Bytes of rows in a chunk.
 const CHUNK_BYTES: u64 = 1 << 20;
 /// Chunks a thread may be ahead of the writer.
 const CHUNKS_AHEAD: usize = 2;
@@ -52,10 +52,10 @@ pub enum DemoError {
     Classes {
         /// The argument.
         text: String,
-        /// What cannot be.
+        /// The problem.
         what: String,
     },
-    /// The cache folder cannot be made.
+    /// The cache folder cannot be created.
     #[error(
         "{}: the cache folder for built-in data cannot be created; name another with PELTON_CACHE",
         path.display()
@@ -80,8 +80,8 @@ pub enum DemoError {
 }
 
 impl DemoSpec {
-    /// The training and test files of `seed` in `cache_dir`, generated unless they are there;
-    /// Calls `progress` with the rows generated so far and their total, for both sets.
+    /// The training and test files of `seed` in `cache_dir`, generated unless they exist; calls `progress` with the
+    /// rows generated so far and their total, for both sets.
     ///
     /// Cost: 1 to 3 µs of CPU time a kilobyte, over all cores.
     pub fn ensure(
@@ -110,7 +110,7 @@ impl DemoSpec {
                 suffix: kind,
                 interrupt,
             };
-            // Packed records have checksums of their own.
+            // Packed records have their own checksums.
             let packed = cache_dir.join(format!("{}{kind}", copy.stem));
             let found = match self.layout() {
                 Layout::Bytes => copy.find().map_err(FormatError::from)?,
@@ -232,7 +232,7 @@ pub(super) fn io_error(path: &Path, source: io::Error) -> DemoError {
     }
 }
 
-/// Hands the rows of `range` to `take` in order, chunk by chunk, while threads make the next ones.
+/// Calls `take` with the rows of `range` in order, chunk by chunk, while threads generate the next ones.
 fn in_chunks<E>(
     spec: &DemoSpec,
     seed: u64,
@@ -257,7 +257,7 @@ fn in_chunks<E>(
                     for start in (first..end).step_by(step) {
                         let rows =
                             chunk(&mut generator, layout, start..end.min(start + chunk_rows));
-                        // The taker has ended with an error and wants no more.
+                        // `take` has failed and the receiver is gone.
                         if send.send(rows).is_err() {
                             return;
                         }
@@ -268,7 +268,7 @@ fn in_chunks<E>(
             })
             .collect();
         let Some(lanes) = lanes else {
-            // The system starts no more threads; those there are end with their lanes.
+            // The system starts no more threads; existing ones end when their lanes are dropped.
             let mut generator = Generator::new(set, seed);
             for start in range.step_by(chunk_rows as usize) {
                 let rows = chunk(&mut generator, layout, start..end.min(start + chunk_rows));
@@ -278,7 +278,7 @@ fn in_chunks<E>(
         };
         for chunk in 0..chunks {
             let Ok(rows) = lanes[(chunk % threads) as usize].recv() else {
-                // The thread has panicked, and the scope passes that on.
+                // The thread has panicked; the scope propagates the panic.
                 return Ok(());
             };
             take(&rows)?;

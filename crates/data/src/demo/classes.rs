@@ -1,8 +1,7 @@
-//! Classes without number: `demo:classes:N[:VIEWS[:D[:NOISE]]]`.
+//! Any number of classes: `demo:classes:N[:VIEWS[:D[:NOISE]]]`.
 //!
-//! A set is a file of one line that describes a [`Mixture`], whose records are computed when they are read:
-//! opening a hundred million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further
-//! views of every class.
+//! A set is a file of one line that describes a [`Mixture`], and reading computes the records: opening a hundred
+//! million classes takes no time, no memory and no disk. The test set is [`TEST_VIEWS`] further views of every class.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +12,7 @@ use pelton_storage::{WholeFile, make_cache_folder};
 use super::DemoError;
 use super::cache::io_error;
 
-/// What its spellings begin with.
+/// Prefix of its spellings.
 const NAME: &str = "demo:classes";
 const CLASSES: u64 = 10_000;
 const VIEWS: u64 = 8;
@@ -22,7 +21,7 @@ const FEATURES: u64 = 64;
 /// So that the nearest of the true centres is right for 89.8, 84.6 and 79.8 % of the views at 10⁴, 10⁵ and 10⁶ classes.
 const NOISE: f32 = 1.1;
 
-/// What a spelling describes; `None` where it is of another set.
+/// The mixture that a spelling describes; `None` if it is of another set.
 pub(crate) fn parse(text: &str) -> Option<Result<Mixture, DemoError>> {
     let rest = text.strip_prefix(NAME)?;
     let mut parts = match rest.strip_prefix(':') {
@@ -138,7 +137,7 @@ mod tests {
         assert!(bytes < 1000, "{bytes} bytes on disk");
     }
 
-    /// Opening it again reuses the files, and the views of the test set are not training views.
+    /// Opening again reuses the files, and test views are not training views.
     #[test]
     fn sets_are_told_apart() {
         let folder = tempfile::tempdir().unwrap();
@@ -162,7 +161,7 @@ mod tests {
         }
     }
 
-    /// Sets of other numbers of classes are the same classes, and labels of a table next to them are theirs.
+    /// Sets with other numbers of classes share their classes, and a table next to them uses the same labels.
     #[test]
     fn several_files_have_the_classes_of_the_largest() {
         let folder = tempfile::tempdir().unwrap();
@@ -215,7 +214,7 @@ mod tests {
         );
     }
 
-    /// Batches hold `features` and `label`, and ranks together what one has alone.
+    /// Batches hold `features` and `label`, and all ranks together have the batches of one.
     #[test]
     fn batches_are_the_same_on_any_number_of_ranks() {
         let folder = tempfile::tempdir().unwrap();

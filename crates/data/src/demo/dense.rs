@@ -10,12 +10,12 @@ pub(super) const EPSILON_FEATURES: usize = 2000;
 /// Numbers that distinguish the generators' keys.
 const HIGGS: u32 = 0;
 const EPSILON: u32 = 1;
-/// The row number under which a set's separator is drawn: beyond any row.
+/// Row index reserved for drawing a set's separator, beyond any row.
 const SEPARATOR: u64 = u64::MAX;
 
-/// 28 features like those of collision events: 21 measured ones, 8 of them skewed and positive before
-/// standardising, and 7 that are combinations of measured ones, so features are correlated.
-/// The label is the sign of a linear score plus normal noise about twice as large.
+/// 28 features like those of collision events: 21 measured ones, 8 of them skewed and positive before standardising,
+/// and 7 combinations of measured ones, so features are correlated. The label is the sign of a linear score plus normal
+/// noise about twice as large.
 pub(super) struct Higgs {
     seed: u64,
     separator: [f64; HIGGS_FEATURES],
@@ -77,8 +77,8 @@ fn skewed(z: f64) -> f64 {
     (libm::exp(0.5 * z) - MEAN) * (1.0 / DEVIATION)
 }
 
-/// 2000 normal features of falling size, each row scaled to norm 1. The label is the sign of a
-/// linear score plus noise.
+/// 2000 normal features of decreasing size, each row scaled to norm 1. The label is the sign of a linear score plus
+/// noise.
 pub(super) struct Epsilon {
     seed: u64,
     scale: Vec<f64>,

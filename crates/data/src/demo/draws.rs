@@ -8,7 +8,7 @@ use pelton_key::{KeyedRng, Stage, key};
 /// The draws of one row.
 pub(super) struct Draws {
     rng: KeyedRng,
-    /// The unused half of a 64-bit number.
+    /// The unused half of a 64-bit draw.
     half: Option<u32>,
 }
 
@@ -46,10 +46,9 @@ impl Draws {
     }
 }
 
-/// Quantile of the standard normal distribution for 0 < p < 1, to a relative error of 1.2e-9:
-/// rational approximation on three ranges (P. J. Acklam, "An algorithm for computing the inverse
-/// normal cumulative distribution function", 2003). Nine draws in ten take the middle range, which
-/// is multiplications, additions and one division.
+/// Quantile of the standard normal distribution for 0 < p < 1, to a relative error of 1.2e-9: rational approximation on
+/// three ranges (P. J. Acklam, "An algorithm for computing the inverse normal cumulative distribution function", 2003).
+/// Nine draws in ten take the middle range, with multiplications, additions and one division.
 #[inline]
 fn normal_quantile(p: f64) -> f64 {
     const LOW: f64 = 0.02425;

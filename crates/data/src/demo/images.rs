@@ -77,7 +77,7 @@ impl Images {
                 let range = 1 << NOISE_BITS;
                 let noise = noise >> (8 * channel) & (range - 1);
                 let value = value + f64::from(noise) - f64::from(range - 1) / 2.0;
-                // A cast saturates.
+                // The cast saturates.
                 self.pixels[channel * PLANE + place] = value as u8;
             }
         }
@@ -91,7 +91,7 @@ fn covers(class: u32, u: f64, v: f64) -> bool {
     let distance = (u * u + v * v).sqrt();
     let side = across.max(up);
     let in_square = side <= 0.9;
-    // Five bands over a square, of which the outer ones count.
+    // Five bands over a square; the first, third and fifth count.
     let band = |at: f64| (((at + 0.9) * (5.0 / 1.8)) as u32).is_multiple_of(2);
     match class {
         0 => distance <= 1.0,
@@ -111,7 +111,7 @@ fn covers(class: u32, u: f64, v: f64) -> bool {
 mod tests {
     use super::*;
 
-    /// No two shapes agree on more than nine tenths of the square around them, so that noise does not hide the class.
+    /// No two shapes agree on more than nine tenths of the square around them, so noise does not hide the class.
     #[test]
     fn shapes_differ() {
         let points: Vec<(f64, f64)> = (0..400)

@@ -1,16 +1,16 @@
 //! Sentences of a made-up language: `demo:text`.
 //!
-//! It has 4092 words in 22 classes: two classes of 2 words, two of 4, and so on up to six of 512, so that
-//! frequencies fall about as in Zipf's law. A sentence is a walk over classes, and a word of each:
+//! It has 4092 words in 22 classes: two classes of 2 words, two of 4, and so on up to six of 512, so that frequencies
+//! fall about as in Zipf's law. A sentence is a walk over classes, with one word of each:
 //!
 //! - the next class follows from the last two, one of four with chances 12, 2, 1 and 1 of 16 (syntax of order
 //!   two);
 //! - every other word follows from the word before (collocations);
-//! - the others are drawn by Zipf's law within the class, in an order that the sentence's topic, one of eight, has
-//!   for itself (what is said earlier tells what comes later).
+//! - the others are drawn by Zipf's law within the class, in an order specific to the sentence's topic, one of eight
+//!   (earlier words predict later ones).
 //!
-//! So the word before is informative, the two before are more so, and the whole sentence most. Lengths have mean
-//! 21 and deviation 10, as the Penn Treebank's sentences have.
+//! So the word before is informative, the two before are more so, and the whole sentence most. Lengths have mean 21 and
+//! deviation 10, as in the Penn Treebank.
 
 use pelton_format::Rows;
 use pelton_key::mix;
@@ -39,7 +39,7 @@ impl Sentences {
         }
     }
 
-    /// Appends sentence `row`, with blanks between its words.
+    /// Appends sentence `row`, with blanks between words.
     pub(super) fn append(&mut self, row: u64, rows: &mut Rows) {
         let mut draws = Draws::new(self.seed, row, TEXT);
         let topic = u64::from(draws.bits()) % TOPICS;
@@ -71,7 +71,7 @@ impl Sentences {
     }
 }
 
-/// The language is the same for every seed; a hash of what a choice depends on.
+/// A hash of the inputs of a choice; the language is the same for every seed.
 fn hash(kind: u64, a: u64, b: u64) -> u64 {
     mix(mix(mix(kind) ^ a) ^ b) >> 8
 }
@@ -93,7 +93,7 @@ fn words_of(class: u32) -> u32 {
     1 << (class / 2 + POWERS[0]).min(POWERS[1])
 }
 
-/// Number of the first word of a class.
+/// Index of the first word of a class.
 fn first_word(class: u32) -> u32 {
     (0..class).map(words_of).sum()
 }
@@ -158,7 +158,7 @@ mod tests {
         let lengths = sentences.iter().map(|words| words.len() as f64);
         let mean = lengths.clone().sum::<f64>() / 2e4;
         let variance = lengths.map(|length| (length - mean).powi(2)).sum::<f64>() / 2e4;
-        // 20 and the half that rounding down leaves of 1; five deviations of a mean are 0.35.
+        // 20, plus 0.5 for 1 less rounding down; five deviations of a mean are 0.35.
         assert!((mean - 20.5).abs() < 0.35, "{mean}");
         assert!((variance.sqrt() - 10.0).abs() < 0.5, "{variance}");
         let mut counts: HashMap<&str, u64> = HashMap::new();
@@ -168,12 +168,13 @@ mod tests {
         let mut counts: Vec<u64> = counts.into_values().collect();
         counts.sort_unstable_by(|a, b| b.cmp(a));
         assert!(counts.len() > 3500, "{} words", counts.len());
-        // Zipf's law: from the 10th word to the 1000th the count falls by some hundred times.
+        // Zipf's law: from the 10th word to the 1000th the count falls about a hundredfold.
         let fall = counts[9] as f64 / counts[999] as f64;
         assert!((20.0..500.0).contains(&fall), "{fall}");
     }
 
-    /// A model of pairs of words, smoothed by single ones, predicts new sentences far better than one of single words.
+    /// A model of pairs of words, smoothed by single ones, predicts new sentences far better than a model of single
+    /// words.
     #[test]
     fn what_came_before_tells_what_comes_next() {
         let all = sentences(40_000);

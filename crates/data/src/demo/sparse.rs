@@ -1,12 +1,12 @@
 //! Sparse generators: bags of words drawn from a power law over millions of features (`webspam`,
 //! `kdd`).
 //!
-//! A word of rank k is drawn with a chance near 1/(k ln F), Zipf's law, as k = ⌊F^u⌋ for a uniform u: no table,
-//! two multiplications and an exponential a draw. The label shifts words: ranks come in pairs of nearly equal
-//! popularity, and a word that speaks for the other class is exchanged for its partner with a chance that differs
-//! from row to row: some rows say little of their class. So the planted separator is +1 on one word of each pair
-//! and −1 on the other, there are rows at every distance from it, and words too rare to be learned add the noise.
-//! Ranks are spread over the feature indices, so popular features are not together in memory.
+//! A word of rank k is drawn with a chance near 1/(k ln F), Zipf's law, as k = ⌊F^u⌋ for a uniform u: no table, two
+//! multiplications and an exponential a draw. The label shifts words: ranks come in pairs of nearly equal popularity,
+//! and a word typical of the other class is exchanged for its partner with a probability that differs from row to row:
+//! some rows say little about their class. So the planted separator is +1 on one word of each pair and −1 on the other,
+//! rows are at every distance from it, and words too rare to be learned add noise. Ranks are spread over the feature
+//! indices, so popular features are not together in memory.
 
 use pelton_format::Rows;
 
@@ -25,7 +25,7 @@ pub(super) struct Shape {
     counts: bool,
 }
 
-/// 8 700 words are 5 570 distinct ones on average: the popular ones repeat.
+/// 8 700 words have 5 570 distinct ones on average: the popular ones repeat.
 pub(super) const WEBSPAM: Shape = Shape {
     features: 16_609_143,
     generator: 2,
@@ -35,7 +35,7 @@ pub(super) const WEBSPAM: Shape = Shape {
     counts: true,
 };
 
-/// 46 words are 43.6 distinct ones on average.
+/// 46 words have 43.6 distinct ones on average.
 pub(super) const KDD: Shape = Shape {
     features: 29_890_095,
     generator: 3,
@@ -52,7 +52,7 @@ pub(super) struct Sparse {
     words: Vec<u32>,
 }
 
-/// A prime that divides neither number of features, so `rank * SPREAD % features` is one to one.
+/// A prime that divides neither feature count, so `rank * SPREAD % features` is one to one.
 const SPREAD: u64 = 2_654_435_761;
 
 impl Sparse {
@@ -75,7 +75,7 @@ impl Sparse {
         self.words.clear();
         for _ in 0..count {
             let rank = self.rank(draws.uniform());
-            // An even rank speaks for +1. The draw comes first so that every word takes two.
+            // An even rank is typical of +1. The draw comes first so that every word takes two.
             let partner = rank ^ 1;
             let other = draws.uniform() < exchange && rank.is_multiple_of(2) != positive;
             let rank = if other && partner < self.shape.features {

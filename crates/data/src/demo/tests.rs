@@ -43,7 +43,7 @@ fn append(crc: u32, words: impl Iterator<Item = u32>) -> u32 {
     crc32c::crc32c_append(crc, &bytes)
 }
 
-/// Mean of what `figure` says of the first `rows` rows of seed 0.
+/// Mean of `figure` over the first `rows` rows of seed 0.
 fn mean(spec: DemoSpec, rows: u64, mut figure: impl FnMut(f64, Row<'_>) -> f64) -> f64 {
     let mut sum = 0.0;
     let done: Result<(), Infallible> = spec.generate(0, 0..rows, |label, row| {
@@ -210,7 +210,7 @@ fn rows_have_norm_one_and_higgs_is_standardised() {
     }
 }
 
-/// As many of each class, and in the mean picture of each no trace of its shape: a linear model finds little.
+/// Equally many of each class, with no trace of its shape in the mean picture: a linear model finds little.
 #[test]
 fn pictures_have_ten_classes_that_are_alike_on_average() {
     const PICTURES: u64 = 8000;

@@ -42,7 +42,7 @@ fn hundred(folder: &std::path::Path) -> DataConfig {
     .with_bytes()
 }
 
-/// As a training job uses it: loaders that begin, go on, and measure on other data by the same vocabulary.
+/// As in a training job: loaders that begin, resume, and evaluate on other data with the same vocabulary.
 #[test]
 fn loaders_begin_go_on_and_evaluate() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn loaders_begin_go_on_and_evaluate() {
     }
 }
 
-/// A share of the records is held out: training sees the others alone, measuring sees these alone.
+/// A share of the records is held out: training sees only the others, evaluation only these.
 #[test]
 fn what_is_held_out_is_measured_and_not_trained_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn what_is_held_out_is_measured_and_not_trained_on() {
     let config = PipelineConfig {
         decode: "words".parse().unwrap(),
         buckets: Some("auto".parse().unwrap()),
-        // 3 words and the end: ids of which i % 7 is 2, among the records that take part.
+        // 3 words and the end: ids with i % 7 == 2 among the records in use.
         keep_lengths: Some("4..4".parse().unwrap()),
         ..PipelineConfig::default()
     };
@@ -143,7 +143,7 @@ fn what_is_held_out_is_measured_and_not_trained_on() {
     assert_eq!(measured, of(&held.validation, |_| true));
 }
 
-/// Two texts side by side: both sides of every pair come out, each padded to its bucket's length.
+/// Two paired texts: batches have both sides of every pair, each padded to its bucket's length.
 #[test]
 fn pairs_are_padded_on_both_sides() {
     let folder = tempfile::tempdir().unwrap();
@@ -262,7 +262,7 @@ fn settings_that_do_nothing_are_refused() {
     check(mix, "`mix` has 2 shares for 1 files");
 }
 
-/// Rows are packed with what lengths count; the other fields of a record come with one value a sample.
+/// Fields as long as `lengths` counts are packed; the other fields of a record have one value per sample.
 #[test]
 fn packed_rows_carry_other_fields() {
     let folder = tempfile::tempdir().unwrap();

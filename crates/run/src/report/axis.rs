@@ -3,7 +3,7 @@
 /// One axis of a plot.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Axis {
-    /// Least and greatest value shown; logarithms of them where `log`.
+    /// Least and greatest value shown; their logarithms if `log`.
     low: f64,
     high: f64,
     log: bool,
@@ -12,8 +12,8 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis over finite values with about `count` ticks at multiples of 1, 2 or 5 times a power
-    /// of ten. It begins at 0 where that wastes less than half of it.
+    /// An axis over finite values with about `count` ticks at multiples of 1, 2 or 5 times a power of ten. It begins at
+    /// 0 if that wastes less than half of it.
     pub(super) fn linear(values: impl Iterator<Item = f64>, count: u32) -> Axis {
         let (mut low, mut high) = extent(values).unwrap_or((0.0, 1.0));
         if low > 0.0 && low < 0.5 * high {
@@ -38,7 +38,7 @@ impl Axis {
         }
     }
 
-    /// A linear axis that ends with the values, for what is plotted against.
+    /// A linear axis that ends with the values, for the independent variable.
     pub(super) fn spanning(values: impl Iterator<Item = f64> + Clone, count: u32) -> Axis {
         let mut axis = Axis::linear(values.clone(), count);
         let Some((low, high)) = extent(values).filter(|(low, high)| low < high) else {
@@ -57,8 +57,7 @@ impl Axis {
         axis
     }
 
-    /// A logarithmic axis over positive values: ticks at powers of ten, between them too when there
-    /// are few.
+    /// A logarithmic axis over positive values: ticks at powers of ten, and between them if those are few.
     pub(super) fn logarithmic(values: impl Iterator<Item = f64>) -> Axis {
         let (low, high) = extent(values).unwrap_or((0.1, 1.0));
         let (low, high) = (low.log10(), high.log10());
@@ -113,8 +112,8 @@ fn nice_step(rough: f64) -> f64 {
 
 const SCALES: [(f64, &str); 4] = [(1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
 
-/// A tick's value with as many places as the ticks' step needs, in thousands or millions where the
-/// greatest of the ticks is large.
+/// A tick's value with as many decimals as the ticks' step needs, in thousands or millions if the greatest tick is
+/// large.
 fn stepped(value: f64, step: f64, greatest: f64) -> String {
     if step < 1e-4 || greatest >= 1e15 {
         return number(value);

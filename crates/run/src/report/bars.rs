@@ -1,4 +1,4 @@
-//! Horizontal bars: how stages spent their time, and figures side by side.
+//! Horizontal bars: time by stage, and figures for comparison.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ const BAR: f64 = 16.0;
 /// Longer names are cut; the whole name is in the tooltip.
 const LONGEST_NAME: usize = 34;
 
-/// Appends a figure with a bar a stage: working, then waiting, against the longest of all.
+/// Appends a figure with a bar a stage: working, then waiting, relative to the longest.
 pub(super) fn stages(page: &mut String, stages: &[StageUse]) {
     let seconds = |value: f64| {
         if value.is_finite() {
@@ -64,7 +64,7 @@ pub(super) fn figure(page: &mut String, bars: &Bars) {
     page.push_str("</svg>\n</figure>\n");
 }
 
-/// A file of its own.
+/// The bars as a separate file.
 pub(super) fn svg(bars: &Bars) -> String {
     let mut drawing = String::new();
     draw(&mut drawing, bars);
@@ -126,7 +126,7 @@ fn head(page: &mut String, row: usize, name: &str, text: &str) {
     );
 }
 
-/// A name that fits.
+/// A name, cut to fit.
 pub(super) fn cut(name: &str) -> String {
     match name.char_indices().nth(LONGEST_NAME) {
         Some((end, _)) => format!("{}…", &name[..end]),
@@ -134,7 +134,7 @@ pub(super) fn cut(name: &str) -> String {
     }
 }
 
-/// Draws a bar from `start` and returns where it ends.
+/// Draws a bar from `start` and returns its end.
 fn bar(page: &mut String, row: usize, class: &str, start: f64, width: f64) -> f64 {
     if width > 0.0 {
         let _ = writeln!(

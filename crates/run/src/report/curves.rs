@@ -7,7 +7,7 @@ use super::escape::{escaped, note};
 use super::figures::Curve;
 use super::frame::Frame;
 
-/// Size of the drawing in its own units, in which the axes are equally long.
+/// Size of the drawing in its own units; the axes are equally long.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 520.0;
 

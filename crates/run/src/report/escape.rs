@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Write as _};
 
-/// A text that is written with HTML's special characters escaped, for content and quoted attributes
-/// alike. Control characters that HTML forbids become the replacement character.
+/// A text with HTML's special characters escaped when written, for content and quoted attributes. Control characters
+/// that HTML forbids become the replacement character.
 pub(super) fn escaped(text: &str) -> Escaped<'_> {
     Escaped(text)
 }

@@ -9,8 +9,8 @@ pub struct Report {
     pub title: String,
     /// "Was I input-bound, at which stage, and what would fix it?"
     pub verdict: String,
-    /// Figures as (name, value with unit, explanation or empty), the most important first: four are shown large, the
-    /// others in a table at the end.
+    /// Figures as (name, value with unit, explanation or empty), the most important first: four are large, the others
+    /// in a table at the end.
     pub summary: Vec<(String, String, String)>,
     /// Curves of one share against another.
     pub curves: Vec<Curve>,
@@ -24,7 +24,7 @@ pub struct Report {
     pub stages: Vec<StageUse>,
     /// Figures to compare as bars, such as randomness levels.
     pub bars: Vec<Bars>,
-    /// Sentences a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
     /// The configuration that repeats the run.
     pub config_toml: String,
@@ -33,28 +33,28 @@ pub struct Report {
 /// Lines over a common x axis.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Plot {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
     /// Unit or meaning of x.
     pub x_label: String,
     /// Unit or meaning of y.
     pub y_label: String,
-    /// Whether y is logarithmic, which leaves out values that are not positive.
+    /// Whether y is logarithmic; values that are not positive are then skipped.
     pub log_y: bool,
-    /// Lines as (name, points); points with values that are not finite are left out.
+    /// Lines as (name, points); points with values that are not finite are skipped.
     pub lines: Vec<(String, Vec<(f64, f64)>)>,
 }
 
 /// A curve of one share against another, both from 0 to 1, in a square with its diagonal.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
     /// Meaning of x.
     pub x_label: String,
     /// Meaning of y.
     pub y_label: String,
-    /// The curve; points with values that are not finite are left out.
+    /// The curve; points with values that are not finite are skipped.
     pub points: Vec<(f64, f64)>,
     /// A sentence about it; may be empty.
     pub note: String,
@@ -63,9 +63,9 @@ pub struct Curve {
 /// Numbers as bars to both sides of 0.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SignedBars {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
-    /// A sentence about it, such as what the sign means; may be empty.
+    /// A sentence about it, such as the meaning of the sign; may be empty.
     pub note: String,
     /// Bars as (name, value).
     pub bars: Vec<(String, f64)>,
@@ -74,11 +74,11 @@ pub struct SignedBars {
 /// Rows of texts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Table {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
     /// Names of the columns.
     pub head: Vec<String>,
-    /// The rows; columns of numbers but the first are aligned at their right.
+    /// The rows; columns of numbers, except the first column, are right-aligned.
     pub rows: Vec<Vec<String>>,
     /// A sentence about it; may be empty.
     pub note: String,
@@ -95,23 +95,23 @@ pub struct StageUse {
     pub wait_s: f64,
 }
 
-/// Figures of one kind side by side.
+/// Figures of one kind for comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bars {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
     /// Unit after each value, such as `%`; may be empty.
     pub unit: String,
-    /// Value of a full bar; the largest of the values where absent.
+    /// Value of a full bar; the largest value if absent.
     pub full: Option<f64>,
     /// Bars as (name, value).
     pub bars: Vec<(String, f64)>,
 }
 
-/// How often values fall into ranges, and places among them that matter.
+/// Counts of values by range, with marked positions.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// What is shown.
+    /// Title of the figure.
     pub title: String,
     /// Unit or meaning of the values.
     pub x_label: String,
@@ -123,11 +123,11 @@ pub struct Histogram {
     pub marks: Vec<Marks>,
 }
 
-/// Places on the axis of a histogram.
+/// Positions on the axis of a histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Marks {
     /// Their meaning.
     pub name: String,
-    /// Where they are.
+    /// The positions.
     pub at: Vec<f64>,
 }

@@ -26,16 +26,16 @@ const FRAME: Frame = Frame {
 pub(super) const COLOURS: usize = 6;
 /// With up to this many points each point is marked.
 const MOST_MARKED: usize = 40;
-/// More points than the width of the drawing would overlap.
+/// Most points drawn; more would overlap at this width.
 const MOST_POINTS: usize = 1000;
 
 /// Height of a name in the legend of a file.
 const NAME: f64 = 20.0;
 
-/// The points of a line that are drawn, with its name.
+/// A line's name and the points to draw.
 type Line<'a> = (&'a str, Vec<(f64, f64)>);
 
-/// Appends a figure with the plot, or with a sentence where there is nothing to plot.
+/// Appends a figure with the plot, or with a sentence if there is nothing to plot.
 pub(super) fn figure(page: &mut String, plot: &Plot) {
     let lines = lines_of(plot);
     let title = escaped(&plot.title);
@@ -53,7 +53,7 @@ pub(super) fn figure(page: &mut String, plot: &Plot) {
     page.push_str("</svg>\n</figure>\n");
 }
 
-/// A file of its own, with its legend below.
+/// The plot as a separate file, with its legend below.
 pub(super) fn svg(plot: &Plot) -> String {
     let lines = lines_of(plot);
     let mut drawing = String::new();
@@ -86,7 +86,7 @@ fn lines_of(plot: &Plot) -> Vec<Line<'_>> {
         .collect()
 }
 
-/// The axes and the lines; nothing where there is no point.
+/// The axes and the lines; nothing without points.
 fn draw(page: &mut String, plot: &Plot, lines: &[Line<'_>]) {
     let all = || lines.iter().flat_map(|(_, points)| points);
     if all().next().is_none() {
@@ -118,7 +118,7 @@ fn shown(points: &[(f64, f64)], log_y: bool) -> Vec<(f64, f64)> {
         .collect()
 }
 
-/// Numbers at the ends of what f64 holds have no room for an axis around them.
+/// Whether a value leaves room for an axis within f64.
 fn plottable(value: f64) -> bool {
     value == 0.0 || (1e-290..1e290).contains(&value.abs())
 }

@@ -11,12 +11,12 @@ use super::figures::SignedBars;
 const WIDTH: f64 = 640.0;
 const ROW: f64 = 22.0;
 const BAR: f64 = 13.0;
-/// Where names end, and where bars may begin and end.
+/// Right end of names, and left and right limits of bars.
 const NAMES: f64 = 250.0;
 const LEFT: f64 = 262.0;
 const RIGHT: f64 = 566.0;
 
-/// Appends a figure with a bar a value, from the line of 0; values that are not finite have none.
+/// Appends a figure with a bar a value, from the line of 0; values that are not finite have no bar.
 pub(super) fn figure(page: &mut String, bars: &SignedBars) {
     let title = escaped(&bars.title);
     let _ = writeln!(page, "<figure>\n<figcaption>{title}</figcaption>");
@@ -29,7 +29,7 @@ pub(super) fn figure(page: &mut String, bars: &SignedBars) {
     let shown = |value: f64| if value.is_finite() { value } else { 0.0 };
     let values = || bars.bars.iter().map(|bar| shown(bar.1));
     let (least, most) = (values().fold(0.0, f64::min), values().fold(0.0, f64::max));
-    // Halved, for the difference may be too large.
+    // Halved, since the difference may overflow.
     let range = 0.5 * most - 0.5 * least;
     let across = |value: f64| {
         let share = if range > 0.0 {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::escape::{escaped, note};
 use super::figures::Table;
 
-/// Appends a section with the table; nothing where it has no rows.
+/// Appends a section with the table; nothing if it has no rows.
 pub(super) fn section(page: &mut String, table: &Table) {
     if table.rows.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! The page is self-contained, well-formed and safe whatever the texts and figures are.
+//! The page is self-contained, well-formed and safe for any texts and figures.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn plot(log_y: bool, lines: Vec<(String, Vec<(f64, f64)>)>) -> Plot {
     }
 }
 
-/// Names of elements that are open at each place, checked to close in the order they opened.
+/// Checks that elements close in reverse order of opening.
 fn check_well_formed(page: &str) {
     const ALONE: [&str; 2] = ["meta", "!DOCTYPE"];
     let mut open = Vec::new();
@@ -112,7 +112,7 @@ fn every_text_is_escaped() {
     let page = full_report("</title></style><b x='1' y=\"2\">&amp;\u{0}").to_html();
     check_well_formed(&page);
     assert!(!page.contains("<b x=") && !page.contains('\u{0}'));
-    // All but the plot's own title, whose text is fixed.
+    // All but the plot's own title, which is fixed.
     let shown =
         "&lt;/title&gt;&lt;/style&gt;&lt;b x=&#39;1&#39; y=&quot;2&quot;&gt;&amp;amp;\u{fffd}";
     assert!(

@@ -70,7 +70,7 @@ fn a_run_is_kept_unless_told_otherwise() {
     );
     assert_eq!(error.exit_code(), 2);
 
-    // A resumed run may still be refused, and then all is as it was.
+    // A resumed run may still be refused, and then nothing changes.
     let mut folder = RunFolder::open(path, &config(3), true, true).unwrap();
     assert_eq!(configured(path), "seed = 1\n");
     folder.keep_metrics(1).unwrap();
@@ -99,7 +99,7 @@ fn a_run_is_kept_unless_told_otherwise() {
     ] {
         std::fs::write(path.join(name), name).unwrap();
     }
-    // What a manifest lists is of the run, however it is called.
+    // Files listed in a manifest belong to the run, whatever their names.
     let folder = RunFolder::open(path, &config(3), true, false).unwrap();
     folder.begin(Set::Model).unwrap();
     let files = Entries::from([folder.entry("other.bin").unwrap()]);
@@ -122,7 +122,7 @@ fn a_run_is_kept_unless_told_otherwise() {
 #[test]
 fn resume_without_a_run_begins_one() {
     let outer = tempfile::tempdir().unwrap();
-    // What a process killed before it wrote its configuration leaves behind.
+    // Leftovers of a process killed before it wrote its configuration.
     std::fs::write(outer.path().join(".lock"), "").unwrap();
     std::fs::write(outer.path().join(".pelton-x1y2z3"), "").unwrap();
     RunFolder::open(outer.path(), &config(1), true, false).unwrap();
@@ -164,7 +164,7 @@ fn files_of_a_set_are_replaced_together() {
     let state = |of: &Manifest| of.named("checkpoint/state", "").unwrap().to_string();
     let first = read();
     let name = state(&first);
-    // Killed before the manifest was written: the first set is whole, and the rest goes.
+    // Killed before the manifest was written: the first set is whole, and the rest is removed.
     let (number, _) = folder.begin(Set::Checkpoint).unwrap();
     let half = format!("checkpoint/state-{number}.safetensors");
     folder.write_text(&half, "half").unwrap();
@@ -186,7 +186,7 @@ fn files_of_a_set_are_replaced_together() {
             .to_string()
             .contains("`seed` 1")
     );
-    // A model is none until all of it is written.
+    // A model does not exist until all of it is written.
     let entries = Entries::from([folder.entry("classes.json").unwrap()]);
     folder.commit(Set::Model, 1, entries).unwrap();
     assert_eq!(folder.begin(Set::Model).unwrap().0, 2);
@@ -216,7 +216,7 @@ fn any_difference_of_a_listed_file_is_refused_by_its_name() {
         for bit in 0..8 * good.len() {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            // A name or a digest that differs is found at the file that has it.
+            // The error for a wrong name or digest names its file.
             std::fs::write(&file, &bad).unwrap();
             let is_list = name == set.file();
             let of_settings = is_list
@@ -266,7 +266,7 @@ fn a_run_that_has_no_checkpoint_left_is_not_begun_again() {
     let manifest = path.join(Set::Checkpoint.file());
     std::fs::remove_file(&manifest).unwrap();
     drop(folder);
-    // It was killed as it wrote the first.
+    // The run was killed while writing the first checkpoint.
     open().unwrap();
     for name in ["checkpoint/state-2.safetensors", Set::Model.file()] {
         let text = format!(
@@ -293,7 +293,7 @@ fn first_of(bytes: &[u8], path: &Path) -> Manifest {
     Manifest::parse(bytes, path, Set::Checkpoint).unwrap()
 }
 
-/// Both runs wrote, each a part of what was there.
+/// Otherwise both runs would write to the same folder.
 #[test]
 fn a_folder_that_was_replaced_is_not_written() {
     let outer = tempfile::tempdir().unwrap();

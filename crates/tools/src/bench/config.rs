@@ -16,13 +16,13 @@ pub struct BenchConfig {
     pub data: DataConfig,
     /// Order of the epochs.
     pub order: Order,
-    /// Examples of a batch; where `None`, 4096, or as many as fit three times into a load.
+    /// Examples in a batch; by default 4096, or fewer such that three batches fit in a load.
     pub batch: Option<u64>,
     /// The access path.
     pub access: Access,
     /// Memory for look-ahead and batches of each rank, in bytes.
     pub memory_bytes: u64,
-    /// The same as a share of the bytes of all records in their files; wins where present.
+    /// The same as a share of the bytes of all records in their files; overrides `memory_bytes`.
     pub memory_share: Option<f64>,
     /// Epochs.
     pub epochs: u64,
@@ -36,7 +36,7 @@ pub struct BenchConfig {
     pub scratch_dir: PathBuf,
     /// Whether to drop the files' pages from the page cache first.
     pub cold: bool,
-    /// Where present, the data is read through the memory of all ranks.
+    /// If present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
     /// If present, records go through stages: decoded, augmented, echoed, collated.
     pub stages: Option<StagesConfig>,
@@ -64,16 +64,16 @@ impl BenchConfig {
     }
 }
 
-/// A pipeline, and what else happens while it is measured.
+/// A pipeline, and settings of its measurement.
 #[derive(Clone, Debug, Default)]
 pub struct StagesConfig {
     /// The pipeline.
     pub pipeline: PipelineConfig,
-    /// Time that the consumer spends on each batch.
+    /// Simulated compute time per batch.
     pub compute: Duration,
     /// File for the state of the pipeline after every batch, from which it resumes.
     pub state: Option<PathBuf>,
-    /// Address at which the counters are served while the pipeline runs.
+    /// Address to serve the counters at while the pipeline runs.
     pub metrics: Option<String>,
     /// File to which the ids of every batch are appended before its state is saved.
     pub log: Option<PathBuf>,

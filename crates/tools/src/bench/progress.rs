@@ -1,8 +1,7 @@
 //! The state of a pipeline in a file, and the log of consumed examples.
 //!
-//! Over ranks the state is one, as all ranks take the same steps; each logs its own ids. They save together, at steps
-//! that are the same for all: what a rank has logged beyond is cut off when the run resumes, on any number of
-//! ranks.
+//! Ranks share one state, since all take the same steps; each logs its own ids. They save together at the same step; a
+//! resumed run, on any number of ranks, cuts off log entries after that step.
 
 use std::fs;
 use std::io::{self, Write};
@@ -26,22 +25,22 @@ pub(super) struct Progress<'a> {
     log: Option<fs::File>,
     /// The name of rank 0's log, which only its own state may cut.
     log_name: Option<String>,
-    /// How many logs the state that was read knows.
+    /// Number of logs in the state that was read.
     logs: usize,
     logged: u64,
     /// Bytes in the logs of ranks that no longer exist.
     logged_before: Vec<u64>,
     saved: Instant,
-    /// Where ranks last asked one another whether to save.
+    /// Position at which ranks last agreed whether to save.
     agreed_at: Place,
 }
 
 /// Time between two saves.
 const SAVE_EVERY: Duration = Duration::from_millis(100);
-/// Steps between two places where ranks may save.
+/// Steps between two positions at which ranks may save.
 const STEPS_TO_AGREE: u64 = 16;
 
-/// The log of a rank: next to that of rank 0, with the rank appended to its name.
+/// Path of a rank's log: that of rank 0 with the rank appended.
 fn log_of(log: &Path, rank: usize) -> PathBuf {
     match rank {
         0 => log.to_owned(),
@@ -54,7 +53,7 @@ fn log_of(log: &Path, rank: usize) -> PathBuf {
 }
 
 impl<'a> Progress<'a> {
-    /// Reads the state, where there is one: rank 0 does, which also writes it. All ranks call it.
+    /// Reads the state, if there is one, on rank 0, which also writes it. All ranks call it.
     pub fn open(path: &Path, comm: &'a Comm) -> Result<Progress<'a>, DataError> {
         let read = comm.from_first(|| match pelton_storage::read_file(path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -87,7 +86,7 @@ impl<'a> Progress<'a> {
         })
     }
 
-    /// Opens the log of this rank; what it holds beyond the state is cut off. All ranks call it.
+    /// Opens the log of this rank and cuts off entries after the state. All ranks call it.
     ///
     /// Errors: a file that exists and is not the log of this state.
     pub fn log_to(&mut self, log: &Path, state: &LoaderState) -> Result<(), DataError> {
@@ -105,13 +104,13 @@ impl<'a> Progress<'a> {
         }
         if self.log_name != name || self.logs < ranks {
             self.log_name = name;
-            // What a killed run logs is cut only if the state knows of it.
+            // The state must record a log before a killed run's entries can be cut.
             self.save(state)?;
         }
         check_output(log, std::slice::from_ref(&self.path))?;
         self.log = Some(self.open_log(&log_of(log, rank), self.logged)?);
         if rank == 0 {
-            // Of ranks that no longer exist.
+            // Logs of ranks that no longer exist.
             for (rank, &logged) in (ranks..).zip(&self.logged_before) {
                 self.open_log(&log_of(log, rank), logged)?;
             }
@@ -119,7 +118,7 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Errors: a log that has less than the state says, so that it was cut or removed since.
+    /// Errors: a log shorter than in the state, that is, cut or removed since.
     fn open_log(&self, log: &Path, logged: u64) -> Result<fs::File, DataError> {
         let found = match fs::metadata(log) {
             Ok(there) => there.len(),
@@ -144,8 +143,8 @@ impl<'a> Progress<'a> {
         self.state.as_ref()
     }
 
-    /// Appends the batch's ids and, from time to time, saves that these were consumed: what a killed process
-    /// has logged after that is cut off again.
+    /// Appends the batch's ids to the log and saves the state from time to time; a resumed run cuts off ids logged
+    /// after the last save.
     pub fn note(
         &mut self,
         batch: &Batch,
@@ -167,10 +166,10 @@ impl<'a> Progress<'a> {
         Ok(())
     }
 
-    /// Whether ranks, all of which have reached `end`, save here: rank 0's clock decides.
+    /// Whether to save, once all ranks have reached `end`: rank 0's clock decides.
     fn agree(&mut self, end: Place, ends_epoch: bool) -> Result<bool, DataError> {
         let asks = end.step.is_multiple_of(STEPS_TO_AGREE) || ends_epoch;
-        // Repeats by waiting do not move a rank on.
+        // Batches repeated while waiting do not advance a rank.
         if !asks || end == self.agreed_at {
             return Ok(false);
         }
@@ -225,13 +224,13 @@ const CHECKSUM: &str = "crc32c";
 /// The logs of a state.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Logged {
-    /// The file name of rank 0's.
+    /// The file name of rank 0's log.
     name: Option<String>,
-    /// Bytes of each rank's.
+    /// Bytes of each rank's log.
     bytes: Vec<u64>,
 }
 
-/// A state file: the loader's state with its logs, where there are any, and a checksum.
+/// A state file: the loader's state with its logs, if any, and a checksum.
 fn document(state: &LoaderState, logged: &Logged) -> Value {
     let mut document = serde_json::to_value(state).expect("numbers and text");
     if let Some(name) = &logged.name {
@@ -246,7 +245,7 @@ fn checksum(document: &Value) -> String {
     format!("{:08x}", crc32c::crc32c(document.to_string().as_bytes()))
 }
 
-/// What a state file says.
+/// The loader's state and logs in a state file.
 fn saved(bytes: &[u8]) -> Result<(LoaderState, Logged), FeedError> {
     let refuse =
         |error: serde_json::Error| FeedError::State(format!("it cannot be read ({error})"));
@@ -267,7 +266,7 @@ fn saved(bytes: &[u8]) -> Result<(LoaderState, Logged), FeedError> {
     Ok((LoaderState::from_json(&document.to_string())?, logged))
 }
 
-/// An error about a state, with the file that holds it.
+/// An error about a state, with the path of its file.
 pub(super) fn of_file(path: &Path, error: &FeedError) -> DataError {
     DataError::Config(format!("{}: {error}", path.display()))
 }
@@ -324,7 +323,7 @@ mod tests {
         for bit in 0..8 * good.len() {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
-            // An escape or a digit may be spelt another way and mean the same.
+            // An escape or a digit may have another spelling with the same meaning.
             if let Ok(read) = saved(&bad) {
                 assert_eq!(read, (state.clone(), logged.clone()), "bit {bit}");
             }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// The measurements.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct BenchReport {
-    /// Examples of all batches over the seconds in which they were taken, `wall_s` less `open_s`.
+    /// Examples of all batches over the seconds of taking them, `wall_s` less `open_s`.
     pub examples_per_s: f64,
     /// Bytes of records used over the same seconds.
     pub bytes_per_s: f64,
@@ -22,11 +22,11 @@ pub struct BenchReport {
     pub written_bytes: u64,
     /// Bytes read over bytes used.
     pub read_amplification: f64,
-    /// Seconds of the command to the first batch; 0 where none came.
+    /// Seconds of the command to the first batch; 0 if none came.
     pub first_batch_s: f64,
     /// Seconds of the command.
     pub wall_s: f64,
-    /// Seconds of the command until batches were asked for: opening, probing, planning, filling of peers' memory.
+    /// Seconds of the command before the first request for a batch: opening, probing, planning, filling peers' memory.
     pub open_s: f64,
     /// Seconds that threads waited for reads.
     pub read_s: f64,
@@ -38,35 +38,35 @@ pub struct BenchReport {
     pub peak_rss_bytes: u64,
     /// CPU seconds of the process.
     pub cpu_s: f64,
-    /// Randomness level of the order, where it is known.
+    /// Randomness level of the order, if known.
     pub rl: Option<f64>,
-    /// Exact randomness level, where it is known.
+    /// Exact randomness level, if known.
     pub rl_exact: Option<f64>,
     /// Memory budget.
     pub memory_bytes: u64,
-    /// Bytes of files that records are copied from once those are in memory.
+    /// Bytes of files that are kept in memory to copy records from.
     pub resident_bytes: u64,
-    /// Examples that came out for the first time in their epoch.
+    /// First appearances of examples in their epoch.
     pub fresh_examples: u64,
     /// Repeats of examples.
     pub echoed_examples: u64,
-    /// Appearances that the plan leaves out.
+    /// Appearances that the plan drops.
     pub dropped: u64,
-    /// Work of each stage; none in a report that is read back.
+    /// Work of each stage; empty in a report that was read back.
     #[serde(skip_deserializing)]
     pub stages: Vec<StageMeters>,
-    /// Elements of batches that are padding, over all.
+    /// Share of batch elements that are padding.
     pub padded_fraction: f64,
-    /// Pictures that state an orientation other than upright, each counted once.
+    /// Pictures with an Exif orientation other than upright, each counted once.
     pub exif_pictures: u64,
-    /// What was done with that.
+    /// How the orientation was handled.
     #[serde(skip)]
     pub exif: Exif,
     /// Bytes of the delivered batches.
     pub batch_bytes: u64,
-    /// Examples of each part of a mixture in the first epoch, or of each class where all come alike.
+    /// Examples of each part of a mixture in the first epoch, or of each class if classes are balanced.
     pub mixture: Vec<u64>,
-    /// Records of the first epoch, each counted once, where it is not each of them once.
+    /// Distinct records of the first epoch, if it does not use each record once.
     pub distinct_records: Option<u64>,
     /// Examples left out because they could not be read or decoded.
     pub skipped_records: u64,
@@ -80,25 +80,24 @@ pub struct BenchReport {
     pub remote_bytes: u64,
     /// Bytes read from the backend, to fill memory or to serve reads.
     pub backend_bytes: u64,
-    /// How data larger than the ranks' memory is taken; absent without peers' memory.
+    /// Mode for data larger than the ranks' memory; absent without peers' memory.
     pub mode: Option<String>,
     /// How the ranks' memory was used.
     pub pipeline: Option<String>,
-    /// Seconds in which memory was filled, of the rank with most; before the first batch where all data
-    /// fits, else next to reading.
+    /// Seconds of filling memory, maximum over ranks; before the first batch if all data fits, else during reading.
     pub load_s: f64,
     /// Access path used.
     pub access: String,
     /// Order used.
     pub order: String,
-    /// What bounds the rate.
+    /// The bottleneck of the rate.
     pub verdict: String,
-    /// Sum of the first value of every row, which proves that rows were touched.
+    /// Sum of the first value of every row, which proves that every row was read.
     pub checksum: f64,
 }
 
 impl BenchReport {
-    /// Seconds in which batches were taken.
+    /// Seconds of taking batches.
     pub fn taking_s(&self) -> f64 {
         (self.wall_s - self.open_s).max(1e-9)
     }
@@ -120,7 +119,7 @@ impl BenchReport {
         self
     }
 
-    /// Adds what this rank read through peers' memory.
+    /// Adds this rank's reads through peers' memory.
     pub(super) fn add_peers(&mut self, figures: &PeerFigures) {
         let meters = &figures.meters;
         self.mode = Some(figures.mode.name().to_string());

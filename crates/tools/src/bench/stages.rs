@@ -56,7 +56,7 @@ pub(super) fn measure(
         }
         (_, error) => error,
     })?;
-    // Only a state of this very pipeline may cut a log.
+    // Only a state of this pipeline may cut a log.
     if let (Some(progress), Some(log)) = (&mut progress, &stages.log) {
         progress.log_to(log, &loader.state())?;
     }
@@ -98,7 +98,7 @@ pub(super) fn measure(
         }
         if let Some(progress) = &mut progress {
             let noted = progress.note(&batch, loader.place(), &loader.state());
-            // For a rank that waited for an interrupted one.
+            // This rank waited for an interrupted one.
             noted.map_err(|error| {
                 if interrupt.load(Ordering::Relaxed) {
                     stopped(stages)
@@ -108,7 +108,7 @@ pub(super) fn measure(
             })?;
         }
         if interrupt.load(Ordering::Relaxed) {
-            // Ranks are at different steps now; they resume from where they last saved.
+            // Ranks are at different steps now; they resume from the last save.
             if let Some(progress) = progress.as_mut().filter(|_| comm.size() == 1) {
                 progress.save(&loader.state())?;
             }
@@ -160,7 +160,7 @@ fn stopped(stages: &StagesConfig) -> DataError {
     }
 }
 
-/// Waits as long as a consumer would compute.
+/// Waits for the simulated compute time.
 fn consume(time: Duration, interrupt: &Interrupt) {
     const STEP: Duration = Duration::from_millis(50);
     let until = Instant::now() + time;

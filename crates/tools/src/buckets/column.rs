@@ -1,4 +1,4 @@
-//! A column of lengths, and what can be wrong with one.
+//! A column of lengths, and its errors.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl FromStr for Column {
     }
 }
 
-/// A number as a length, where it is one.
+/// A number as a length, if it is valid.
 pub(super) fn whole(number: f64) -> Option<u32> {
     let fits = number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
     fits.then_some(number as u32)

@@ -1,7 +1,6 @@
 //! Lengths from a file: of its lines, or numbers in one of its columns.
 //!
-//! The file is read once through a small buffer, bytes at a time, so that a line may be as long as it
-//! likes. A length has four bytes; that is all that is kept.
+//! Reads the file once through a small buffer, so lines may have any length. Memory: four bytes per length.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -18,9 +17,9 @@ use super::npy_lengths;
 /// The lengths in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LengthSource {
-    /// A line is a sentence; its length is the number of its units, and one for its end.
+    /// A line is a sentence; its length is its number of units plus one for the end.
     Lines(Unit),
-    /// A row is a sentence; a column of CSV, TSV, plain numbers or `.npy` says its length.
+    /// A row is a sentence, with its length in a column of CSV, TSV, plain numbers or `.npy`.
     Column(Column),
 }
 
@@ -54,7 +53,7 @@ const MOST_ROW_BYTES: usize = 1 << 20;
 
 /// The length of each sentence of a file, in order.
 ///
-/// Errors: a file that cannot be read, a length that is not a whole number below 2^32, an interruption.
+/// Errors: a file that cannot be read, a length that is not an integer below 2^32, an interruption.
 pub fn read_lengths(
     path: &Path,
     source: &LengthSource,
@@ -104,7 +103,7 @@ pub(crate) fn lengths_of(
     Ok(lengths)
 }
 
-/// Counts the units of each line, without holding a line.
+/// Counts the units of each line without storing it.
 fn lines(
     path: &Path,
     reader: &mut impl BufRead,
@@ -225,7 +224,7 @@ fn cell(path: &Path, line: u64, place: usize, cells: &[&str]) -> Result<u32, Dat
         );
         return Err(wrong(path, &problem));
     };
-    // 12.0 is a length as well, as tables written from floating point have it.
+    // 12.0 is valid too: tables written from floating point contain it.
     let number = cell.parse::<f64>().ok().and_then(whole);
     number.ok_or_else(|| {
         let shown: String = cell.chars().take(40).collect();

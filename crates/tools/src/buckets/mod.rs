@@ -1,8 +1,8 @@
 //! The job `buckets`: the cost of each batching policy, on the lengths of a file.
 //!
-//! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; of packed
-//! rows, which depend on the order a little, they are those of the first epoch of seed 0. Cost: one
-//! pass over the file, and only the packing policy uses sentences rather than counts.
+//! Padding, number of buckets and RL* follow from the histogram of lengths and are exact; for packed rows, which depend
+//! slightly on the order, they are of the first epoch of seed 0. Cost: one pass over the file; only the packing policy
+//! uses sentences rather than counts.
 
 mod column;
 mod lengths;
@@ -25,22 +25,22 @@ pub use picture::{histogram, in_terminal};
 use pelton_data::DataError;
 use pelton_run::RunContext;
 
-/// Whose lengths, in what batches, by which policies.
+/// The lengths, batch size and policies to compare.
 #[derive(Clone, Debug)]
 pub struct BucketsConfig {
     /// The file.
     pub path: PathBuf,
-    /// Second file, whose sentence N is paired with sentence N of the first.
+    /// Second file; its sentence N is paired with sentence N of the first.
     pub pair: Option<PathBuf>,
     /// The lengths in it.
     pub source: LengthSource,
-    /// Sentences in a global batch (rows, where sentences are packed).
+    /// Sentences in a global batch (rows, if sentences are packed).
     pub batch: u64,
-    /// Policies to compare; all of them where empty.
+    /// Policies to compare; all if empty.
     pub policies: Vec<BucketPolicy>,
 }
 
-/// What a policy costs.
+/// The cost of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BucketRow {
     /// The policy as text.
@@ -57,9 +57,9 @@ pub struct BucketRow {
     pub stretched: u64,
     /// ln of the number of orders an epoch can have over ln N!.
     pub rl_exact: f64,
-    /// Where buckets end; of packed rows their length.
+    /// Ends of the buckets; for packed rows their length.
     pub boundaries: Vec<u32>,
-    /// Pairs: where they end for the second sentences.
+    /// Pairs: ends of the buckets for the second sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub second_boundaries: Vec<u32>,
 }
@@ -89,12 +89,12 @@ pub struct BucketsTable {
     pub histogram: Vec<(u32, u64)>,
 }
 
-/// The scheme that is published, which no plan offers: it drops sentences.
+/// The published scheme; no plan offers it, since it drops sentences.
 pub const PUBLISHED_AUTO: &str = "published-auto";
 
 /// Compares policies on the lengths of a file.
 ///
-/// Errors: a file that cannot be read or holds no lengths; a policy that cannot be; an interruption.
+/// Errors: a file that cannot be read or has no lengths; an invalid policy; an interruption.
 pub fn buckets(config: &BucketsConfig, context: RunContext<'_>) -> Result<BucketsTable, DataError> {
     if config.batch == 0 {
         return Err(PlanError::EmptyBatch.into());
@@ -185,7 +185,7 @@ fn of_pairs(
     })
 }
 
-/// Every policy, its parameters fitted to the data where no number suits all.
+/// Every policy, with parameters fitted to the data if no constant suits all data.
 fn default_policies(histogram: &LengthHistogram, batch: u64) -> Vec<BucketPolicy> {
     let tokens = (histogram.mean() * batch as f64).ceil().max(1.0) as u64;
     let mut policies = vec![

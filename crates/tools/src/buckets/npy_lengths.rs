@@ -1,7 +1,7 @@
 //! Lengths from NumPy's `.npy`: a vector, or a column of a matrix, of integers or floating point.
 //!
-//! Unlike the records of a data set, lengths are read once in order, may be one-dimensional and of any
-//! width. Of the header only its three known keys are read.
+//! Unlike the records of a data set, lengths are read once in order, may be one-dimensional and have any width. Only
+//! the three known keys of the header are read.
 
 use std::io::Read;
 use std::path::Path;
@@ -19,7 +19,7 @@ const MOST_HEADER_BYTES: usize = 64 << 10;
 /// The widest row read.
 const MOST_ROW_BYTES: u64 = 1 << 24;
 
-/// Hands over the lengths of a column.
+/// Calls the receiver with each length of a column.
 pub(super) fn column(
     path: &Path,
     reader: &mut impl Read,
@@ -65,7 +65,7 @@ pub(super) fn column(
     Ok(())
 }
 
-/// A number of this many bytes.
+/// A number type, by its size in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Number {
     Signed(usize),
@@ -107,7 +107,7 @@ impl Number {
     }
 }
 
-/// What the header says.
+/// The parsed header.
 struct Header {
     number: Number,
     rows: u64,

@@ -13,8 +13,7 @@ const HEIGHT: usize = 10;
 /// Characters before the bars.
 const MARGIN: usize = 16;
 
-/// The histogram in at most `columns` characters a line, and under it a line of boundaries for each
-/// policy that has some.
+/// The histogram in at most `columns` characters a line, with a line of boundaries below for each policy that has any.
 pub fn in_terminal(table: &BucketsTable, columns: usize) -> Vec<String> {
     if table.sentences == 0 {
         return Vec::new();
@@ -51,7 +50,7 @@ fn line(label: &str, content: &str) -> String {
     format!("{label:>LABEL$}  {}", content.trim_end())
 }
 
-/// The histogram with the boundaries, to be drawn.
+/// The histogram with the boundaries, for a drawing.
 pub fn histogram(table: &BucketsTable) -> Histogram {
     Histogram {
         title: format!("{}: lengths of {} sentences", table.file, table.sentences),
@@ -61,7 +60,7 @@ pub fn histogram(table: &BucketsTable) -> Histogram {
         marks: marked(table)
             .map(|(policy, row)| Marks {
                 name: format!("{policy}: {:.2} % padding", 100.0 * row.padded_fraction),
-                // Through the middle of the length's bar, where each length has its own.
+                // Through the middle of the length's bar, if each length has its own.
                 at: row
                     .boundaries
                     .iter()
@@ -72,8 +71,8 @@ pub fn histogram(table: &BucketsTable) -> Histogram {
     }
 }
 
-/// Policies with boundaries, so not packed rows, by the first part of their names or, if that is ambiguous, by
-/// all of it.
+/// Policies with boundaries, so not packed rows, by the first part of their names or, if that is ambiguous, by the
+/// whole name.
 fn marked(table: &BucketsTable) -> impl Iterator<Item = (&str, &BucketRow)> {
     fn kind(row: &BucketRow) -> &str {
         row.policy.split(':').next().unwrap_or("")
@@ -94,7 +93,7 @@ fn marked(table: &BucketsTable) -> impl Iterator<Item = (&str, &BucketRow)> {
     })
 }
 
-/// Sentences by ranges of lengths, all of one width.
+/// Sentences by ranges of lengths, all equally wide.
 struct Bins {
     /// Lengths of a bin; the first begins at 0.
     width: u64,

@@ -1,4 +1,4 @@
-//! Lengths of every kind of file, and what cannot be read as lengths.
+//! Lengths of every kind of file, and errors of invalid ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -177,7 +177,7 @@ fn npy_vectors_and_columns_are_read() {
     check_refused(fortran, column("2"), "numpy.ascontiguousarray");
 }
 
-/// Gives its bytes over and over, and fails after so many rounds.
+/// Repeats its bytes, and fails after a number of rounds.
 struct Rounds<'a> {
     bytes: &'a [u8],
     left: &'a [u8],

@@ -1,4 +1,4 @@
-//! Which characters are classes, which fonts are held out for the test, and which pictures go where.
+//! Chooses the classes of characters, the fonts held out for the test, and the set of each picture.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,9 +6,9 @@ use pelton_key::Digest;
 
 use super::fonts::{Font, View};
 
-/// More equal characters in one file are its picture for missing characters.
+/// If more characters of one file are equal, they are its picture for missing characters.
 const MOST_ALIKE: usize = 16;
-/// Families that share one in this many pictures of the smaller one are derived from each other, and count as one.
+/// Families that share one in this many pictures of the smaller family are derived from each other and count as one.
 const DERIVED: u32 = 10;
 
 /// The settings.
@@ -19,11 +19,11 @@ pub(super) struct Wish {
     pub(super) most_classes: Option<u32>,
     /// Share of the pictures in held-out families.
     pub(super) test_share: f64,
-    /// Of the choice of these.
+    /// Seed of the choice of families.
     pub(super) seed: u64,
 }
 
-/// Where a picture goes.
+/// The set of a picture, with its class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
     Nowhere,
@@ -31,22 +31,22 @@ pub(super) enum Assignment {
     Test(u32),
 }
 
-/// What was chosen.
+/// The choice.
 pub(super) struct Choice {
-    /// Where each candidate goes, by its number.
+    /// The assignment of each candidate, by index.
     pub(super) places: Vec<Assignment>,
     /// Names of the classes, in order.
     pub(super) names: Vec<String>,
     /// Families, and those held out.
     pub(super) families: usize,
     pub(super) test_families: Vec<String>,
-    /// Pictures left out because characters of two classes share them.
+    /// Pictures dropped because characters of two classes share them.
     pub(super) ambiguous: u64,
-    /// Test pictures left out because a training picture is equal.
+    /// Test pictures dropped because a training picture is equal.
     pub(super) equal: u64,
 }
 
-/// Numbers in sets, each called by its least member.
+/// Disjoint sets of numbers, each named by its least member.
 struct Sets(Vec<u32>);
 
 impl Sets {
@@ -57,7 +57,7 @@ impl Sets {
     fn of(&mut self, one: u32) -> u32 {
         let mut least = one;
         while self.0[least as usize] != least {
-            // Halves the path.
+            // Path halving.
             self.0[least as usize] = self.0[self.0[least as usize] as usize];
             least = self.0[least as usize];
         }
@@ -74,7 +74,7 @@ impl Sets {
     }
 }
 
-/// Chooses classes and places for views of `candidates` numbers.
+/// Chooses classes and assignments for the views of `candidates` candidates.
 pub(super) fn choose(
     mut views: Vec<View>,
     fonts: &[Font],
@@ -84,7 +84,7 @@ pub(super) fn choose(
     let family_of = families(&mut views, fonts);
     let characters = united_characters(&mut views, fonts);
     let class_of = |view: &View| characters[&view.character];
-    // A picture of two classes is not an example of either.
+    // A picture shared by two classes is an example of neither.
     views.sort_unstable_by_key(|view| (view.picture, class_of(view), view.number));
     let mut ambiguous = 0;
     let mut kept: Vec<View> = Vec::with_capacity(views.len());
@@ -107,7 +107,7 @@ pub(super) fn choose(
     let test = held_out(&kept, fonts, &family_of, wish);
     let is_test = |view: &View| test.contains_key(&family_of[view.font as usize]);
 
-    // One of each picture: a training one where there is any.
+    // One view of each picture: a training one if there is any.
     kept.sort_unstable_by_key(|view| (view.picture, is_test(view), view.number));
     let mut equal = 0;
     let mut distinct: Vec<View> = Vec::with_capacity(kept.len());
@@ -158,7 +158,7 @@ pub(super) fn choose(
     }
 }
 
-/// The family of each font: fonts of one file, of one name, or with many pictures in common.
+/// The family of each font: fonts in one file, with one name, or with many pictures in common.
 fn families(views: &mut [View], fonts: &[Font]) -> Vec<u32> {
     let mut sets = Sets::new(fonts.len());
     let (mut files, mut names) = (HashMap::new(), HashMap::new());
@@ -190,9 +190,9 @@ fn families(views: &mut [View], fonts: &[Font]) -> Vec<u32> {
     sets.all()
 }
 
-/// For each character the one that names its class. Those that most files have come first, and another joins the one of
-/// them that it looks like in most files, if that is at least half of the files that have both. It must look like
-/// that one itself: joining those that look like members of a class was rejected, because п would bring π and и to n.
+/// For each character, the one that names its class. Characters in most files come first; another joins the one that it
+/// equals in most files, if that is at least half of the files with both. It must equal that one itself. Rejected:
+/// joining characters that equal any member of a class, because п would bring π and и to n.
 fn united_characters(views: &mut [View], fonts: &[Font]) -> HashMap<u32, u32> {
     let file_of = |view: &View| fonts[view.font as usize].file;
     views.sort_unstable_by_key(|view| (view.character, view.number));
@@ -229,7 +229,7 @@ fn united_characters(views: &mut [View], fonts: &[Font]) -> HashMap<u32, u32> {
     classes
 }
 
-/// The families held out, with their names: in an order drawn by the seed, as far as they fit into the share.
+/// The held-out families with their names: in an order drawn by the seed, while they fit into the share.
 fn held_out(
     views: &[View],
     fonts: &[Font],
@@ -243,7 +243,7 @@ fn held_out(
     let mut drawn: Vec<(u64, u32, u64)> = sizes
         .into_iter()
         .map(|(family, size)| {
-            // By name, so that another font next to these does not change the draw of each.
+            // By name, so that adding a font does not change the draws of others.
             let name = fonts[family as usize].family.bytes().map(u64::from);
             (Digest::new(wish.seed).words(name).value(), family, size)
         })
@@ -264,7 +264,7 @@ fn held_out(
 mod tests {
     use super::*;
 
-    /// Pictures of characters by file; each file is a font of a separate family.
+    /// The classes of characters, from pictures by file; each file is a font of a separate family.
     fn classes(files: &[&[(char, u64)]]) -> Vec<(char, char)> {
         let font = |file| Font {
             file,
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn characters_that_look_alike_are_one_class() {
-        // b is a in two of three files; c is b where there is no a, and a nowhere.
+        // b equals a in two of three files; c equals b in a file without a, and never a.
         let found = classes(&[
             &[('a', 1), ('b', 1)],
             &[('a', 2), ('b', 2)],
@@ -302,7 +302,7 @@ mod tests {
             &[('b', 6), ('c', 6)],
         ]);
         assert_eq!(found, [('a', 'a'), ('b', 'a'), ('c', 'c')]);
-        // Alike in one of three files.
+        // Equal in one of three files.
         let found = classes(&[
             &[('a', 1), ('b', 1)],
             &[('a', 2), ('b', 3)],

@@ -1,4 +1,4 @@
-//! Fonts below folders, and the glyphs of their characters one after the other.
+//! Finds fonts below folders, and draws the glyphs of their characters one by one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
@@ -21,17 +21,17 @@ use super::render::Renderer;
 
 /// Larger files are not fonts; the largest of Debian has 120 MB.
 const MOST_FILE_BYTES: u64 = 1 << 30;
-/// Folders within folders that are looked into.
+/// Deepest nesting of folders to search.
 const MOST_DEPTH: usize = 32;
 /// Glyphs drawn at once.
 const CHUNK: usize = 4096;
 
-/// Characters without a meaning that fonts share: those for private use.
+/// Whether a character is for private use, without a meaning shared by fonts.
 fn is_private(character: u32) -> bool {
     matches!(character, 0xe000..=0xf8ff | 0xf_0000..)
 }
 
-/// The files of fonts in and below folders, in the order of their paths, links followed and each once.
+/// The font files in and below folders, in the order of their paths; follows links, and lists each file once.
 ///
 /// Errors: a path that does not exist or cannot be listed.
 pub(super) fn find(paths: &[PathBuf]) -> Result<Vec<PathBuf>, DataError> {
@@ -90,14 +90,14 @@ fn look_into(
     Ok(())
 }
 
-/// A character as one font draws it.
+/// One font's drawing of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct View {
-    /// Number of the candidate, in the order in which [`Fonts::draw`] goes over them.
+    /// Index of the candidate, in the order of [`Fonts::draw`].
     pub(super) number: u32,
     /// The character.
     pub(super) character: u32,
-    /// Number of the font.
+    /// Index of the font.
     pub(super) font: u32,
     /// Digest of the picture.
     pub(super) picture: u64,
@@ -106,13 +106,13 @@ pub(super) struct View {
 /// A font: a face of a file.
 #[derive(Debug)]
 pub(super) struct Font {
-    /// Number of its file.
+    /// Index of its file.
     pub(super) file: usize,
     /// Name of its family.
     pub(super) family: String,
 }
 
-/// Fonts to draw, and problems found meanwhile.
+/// Fonts to draw, and problems found while drawing.
 pub(super) struct Fonts<'a, 'b> {
     pub(super) files: Vec<PathBuf>,
     pub(super) side: u32,
@@ -120,11 +120,11 @@ pub(super) struct Fonts<'a, 'b> {
     pub(super) observer: Observer<'b>,
     /// Fonts that were drawn.
     pub(super) fonts: Vec<Font>,
-    /// Which files and faces are none or lack what is needed, and why.
+    /// Files and faces that are not fonts or lack required tables, and why.
     pub(super) problems: Vec<String>,
 }
 
-/// A glyph that may be drawn.
+/// A glyph to draw if wanted.
 struct Candidate {
     number: u32,
     character: u32,
@@ -132,10 +132,10 @@ struct Candidate {
 }
 
 impl Fonts<'_, '_> {
-    /// Draws every character of every font that `wanted` selects, by its index, and returns the pictures in
-    /// order, the same each time.
+    /// Draws every character of every font that `wanted` selects by index, and passes the pictures to `take` in order,
+    /// the same each time.
     ///
-    /// Errors: an interruption, a file that went away, those of `take`.
+    /// Errors: an interruption, a file that disappeared, those of `take`.
     pub(super) fn draw(
         &mut self,
         what: &'static str,
@@ -250,7 +250,7 @@ struct Face<'a> {
     glyphs: OutlineGlyphCollection<'a>,
     metrics: GlyphMetrics<'a>,
     em: f32,
-    /// Where its outlines begin in the file: faces of a collection may share them.
+    /// Offset of its outlines in the file: faces of a collection may share them.
     outlines: usize,
 }
 
@@ -290,7 +290,7 @@ impl<'a> Face<'a> {
         name.map_or_else(String::new, |name| name.to_string())
     }
 
-    /// Its characters in their order, without those that a face before drew by the same glyph.
+    /// Its characters in order, without those that an earlier face draws with the same glyph.
     fn candidates(
         &self,
         drawn: &mut HashSet<(usize, u32, u32)>,
@@ -314,7 +314,7 @@ impl<'a> Face<'a> {
         candidates
     }
 
-    /// Draws a glyph; says whether there is one to see. A damaged one counts as missing.
+    /// Draws a glyph; returns whether it has ink. A damaged glyph counts as missing.
     fn draw(&self, id: GlyphId, side: u32, renderer: &mut Renderer, picture: &mut [u8]) -> bool {
         let advance = self.metrics.advance_width(id).unwrap_or(self.em);
         let glyph = self.glyphs.get(id);

@@ -1,9 +1,9 @@
 //! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
 //!
-//! A class is a character, or several that look alike in most fonts; its examples are the pictures that the fonts make
-//! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to collect
-//! digests of the pictures, and the selected ones once more while they are written. Holding or
-//! storing all pictures in between would take gigabytes to save half of a minute.
+//! A class is a character, or several that look equal in most fonts; its examples are the fonts' pictures of it. Whole
+//! families of fonts are held out for the test. Glyphs are drawn twice: all of them to collect digests of the pictures,
+//! and the selected ones again while writing. Storing all pictures in between would take gigabytes to save half a
+//! minute.
 
 mod classes;
 mod fonts;
@@ -26,7 +26,7 @@ use serde::Serialize;
 use classes::{Assignment, Choice, Wish, choose};
 use fonts::{Fonts, find};
 
-/// Sides of pictures.
+/// Valid sides of pictures.
 const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 
 /// Settings of drawing glyphs.
@@ -40,11 +40,11 @@ pub struct GlyphsConfig {
     pub side: u32,
     /// Least training pictures of a class.
     pub min_fonts: u32,
-    /// Classes wanted: those with the most training pictures. All where absent.
+    /// Number of classes: those with the most training pictures; all if absent.
     pub classes: Option<u32>,
     /// Share of the pictures in held-out families.
     pub test_share: f64,
-    /// Of the choice of these.
+    /// Seed of the choice of families.
     pub seed: u64,
     /// Whether to replace existing files.
     pub overwrite: bool,
@@ -71,13 +71,13 @@ pub struct GlyphsFigures {
     pub fonts: u64,
     /// Families of fonts.
     pub families: u64,
-    /// Those held out.
+    /// Names of the held-out families.
     pub test_families: Vec<String>,
-    /// Files and faces left out.
+    /// Files and faces skipped.
     pub damaged_fonts: u64,
-    /// Test pictures left out because a training picture is equal.
+    /// Test pictures dropped because a training picture is equal.
     pub dropped_equal: u64,
-    /// Pictures left out because characters of several classes share them.
+    /// Pictures dropped because characters of several classes share them.
     pub dropped_ambiguous: u64,
     /// Bytes of both files of pictures.
     pub bytes: u64,
@@ -85,7 +85,7 @@ pub struct GlyphsFigures {
     pub seconds: f64,
 }
 
-/// One of the two sets: how the names of its files begin.
+/// One of the two sets: the prefix of its file names.
 struct Set(PathBuf);
 
 impl Set {
@@ -201,7 +201,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
         },
     )?;
     let text: String = choice.names.iter().flat_map(|name| [name, "\n"]).collect();
-    // Pictures last: where they are, all is.
+    // Pictures last: if they exist, the set is complete.
     for (pictures, labels, mut names) in writers {
         let written = names.write_all(text.as_bytes());
         let what = "names of the classes";

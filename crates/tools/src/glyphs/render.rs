@@ -1,18 +1,18 @@
 //! A glyph's outline as a picture of bytes: 255 is ink, 0 is paper.
 //!
-//! The em square fills the picture except for a margin, and the glyph keeps its position in it: a full stop stays
-//! apart from a raised dot, a hyphen from an underscore, 一 from ー. Scaling each glyph to its bounding box was
-//! rejected, because all of these would look alike. Only what reaches beyond the square is moved into it, and what
-//! is larger than the square is made smaller.
+//! The em square fills the picture except for a margin, and the glyph keeps its position in it: a full stop stays apart
+//! from a raised dot, a hyphen from an underscore, 一 from ー. Rejected: scaling each glyph to its bounding box, because
+//! all of these would look equal. Only glyphs beyond the square are moved into it, and glyphs larger than the square
+//! are scaled down.
 
 use skrifa::instance::{LocationRef, Size};
 use skrifa::outline::{DrawSettings, OutlineGlyph, OutlinePen};
 use zeno::{Command, Mask, Point, Scratch, Transform};
 
-/// Share of the em below the baseline: that of the ideographic em box.
+/// Share of the em below the baseline, as in the ideographic em box.
 const BELOW_BASELINE: f32 = 0.12;
 
-/// Draws glyphs, with memory that is used again.
+/// Draws glyphs, reusing memory.
 #[derive(Default)]
 pub(super) struct Renderer {
     path: Path,
@@ -20,9 +20,9 @@ pub(super) struct Renderer {
 }
 
 impl Renderer {
-    /// Draws a glyph of a font with `em` units an em to `picture`, `side` × `side` bytes. Says whether there is ink.
+    /// Draws a glyph of a font with `em` units an em to `picture`, `side` × `side` bytes. Returns whether there is ink.
     ///
-    /// Errors: an outline that is damaged.
+    /// Errors: a damaged outline.
     pub(super) fn draw(
         &mut self,
         glyph: &OutlineGlyph<'_>,
@@ -45,7 +45,7 @@ impl Renderer {
         if !scale.is_normal() {
             return Ok(false);
         }
-        // Where the glyph begins, and how far it may be from the picture's edge.
+        // Clamps the start of the glyph so that it stays within the margins.
         let within = |start: f32, length: f32| {
             start.clamp(margin, (side as f32 - margin - length).max(margin))
         };
@@ -69,8 +69,7 @@ struct Path {
 }
 
 impl Path {
-    /// Left, bottom, right and top of all points, those that steer curves among them; `None` of an outline without
-    /// area.
+    /// Left, bottom, right and top of all points, including control points; `None` for an outline without area.
     fn bounds(&self) -> Option<[f32; 4]> {
         let mut bounds = [f32::MAX, f32::MAX, f32::MIN, f32::MIN];
         let mut add = |p: &Point| {

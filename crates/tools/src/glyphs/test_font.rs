@@ -1,4 +1,4 @@
-//! The smallest fonts that are fonts, for tests: rectangles as glyphs.
+//! Minimal valid fonts for tests, with rectangles as glyphs.
 
 /// A rectangle: left, bottom, right and top in thousandths of an em.
 pub type Ink = [i16; 4];
@@ -6,7 +6,7 @@ pub type Ink = [i16; 4];
 /// A character and its outline.
 pub type Drawn<'a> = (u32, &'a [Ink]);
 
-/// A TrueType font of 1000 units an em whose characters are rectangles, or nothing where there are none.
+/// A TrueType font of 1000 units an em with characters of rectangles; empty glyphs without any.
 pub fn font(family: &str, characters: &[Drawn<'_>]) -> Vec<u8> {
     table_of(&tables(family, characters), 0)
 }
@@ -64,7 +64,7 @@ fn glyph(inks: &[Ink]) -> Vec<u8> {
     let mut bytes = words(&[inks.len() as u16, least(0), least(1), most(2), most(3)]);
     bytes.extend((0..inks.len() as u16).flat_map(|i| (4 * i + 3).to_be_bytes()));
     bytes.extend([0, 0]);
-    // Every point is on the curve, and its place is two bytes a side.
+    // Every point is on the curve, with two bytes per coordinate.
     bytes.extend(vec![1; 4 * inks.len()]);
     for sides in [[0, 0, 2, 2], [1, 3, 3, 1]] {
         let mut last = 0;

@@ -38,7 +38,7 @@ fn run(config: &GlyphsConfig) -> Result<(GlyphsFigures, Vec<String>), DataError>
     Ok((figures, notes))
 }
 
-/// Letters A to D in the hand of font `hand`: a bar whose height is the letter's and whose width is the font's.
+/// Letters A to D of font `hand`: a bar with a height by letter and a width by font.
 fn hand(hand: i16) -> Vec<(u32, Vec<Ink>)> {
     let letter = |i: i16| vec![[100, 0, 300 + 60 * hand, 200 + 150 * i]];
     (0..4).map(|i| (A + i as u32, letter(i))).collect()
@@ -93,7 +93,7 @@ fn whole_families_are_held_out() {
         (figures.classes, figures.fonts, figures.families),
         (4, 6, 5)
     );
-    // Of 24 pictures nine fit into the share: two families of one font, or that of two.
+    // Of 24 pictures nine fit into the share: two families with one font, or the one with two.
     assert_eq!((figures.train_records, figures.test_records), (16, 8));
     assert_eq!(figures.test_classes, 4);
     let (training, names) = read(&figures.train);
@@ -101,7 +101,7 @@ fn whole_families_are_held_out() {
     assert_eq!(names, ["U+0041", "U+0042", "U+0043", "U+0044"]);
     assert_eq!(names, test_names);
     assert_eq!((training.len(), test.len()), (16, 8));
-    // Each font has a width of its own: where the ink of all letters ends says which fonts are in a set.
+    // Each font has its own width, so the right edge of the ink shows which fonts are in a set.
     let width = |picture: &Vec<u8>| {
         picture
             .chunks(16)
@@ -121,7 +121,7 @@ fn whole_families_are_held_out() {
             .count();
         ink.entry(*class).or_default().push(rows);
     }
-    // Letters are as high as they were drawn, 0.2, 0.35, 0.5 and 0.65 em of 15 pixels, above a baseline at 13.7.
+    // Letters have their drawn heights, 0.2, 0.35, 0.5 and 0.65 em of 15 pixels, above a baseline at 13.7.
     let heights: Vec<Vec<usize>> = ink.into_values().collect();
     assert_eq!(
         heights,
@@ -129,7 +129,7 @@ fn whole_families_are_held_out() {
         "rows of ink"
     );
 
-    // Another seed holds out others, and the same gives the same bytes whatever the names of the folders.
+    // Another seed holds out other families; the same seed gives the same bytes under any folder names.
     let files = || {
         ["train", "test"].map(|set| {
             std::fs::read(folder.path().join(format!("g-{set}-images.idx"))).expect("pictures")
@@ -154,7 +154,7 @@ fn whole_families_are_held_out() {
     assert!(others);
 }
 
-/// A collection is one family whatever its names, and so are fonts that draw alike; equal pictures are one.
+/// A collection is one family whatever its names, and so are fonts with equal drawings; equal pictures count once.
 #[test]
 fn families_that_draw_alike_are_one() {
     let folder = families();
@@ -183,8 +183,8 @@ fn families_that_draw_alike_are_one() {
     assert_eq!((figures.train_records, figures.test_records), (4 * 8, 0));
     assert_eq!(figures.classes, 4);
 
-    // Characters that look like others in each font that has both are the same class; where they do so in one font
-    // of many, that font's pictures of both are left out.
+    // Characters that are equal in each font with both are one class; if they are equal in one font of many, that
+    // font's pictures of both are dropped.
     for i in 0..5 {
         let both: Vec<_> = hand(i).into_iter().chain(as_in(i)).collect();
         write(
@@ -203,7 +203,7 @@ fn families_that_draw_alike_are_one() {
     assert_eq!(figures.train_records, 4 * 8 + 2);
 }
 
-/// A test font that shares too few pictures to be derived leaves those out that it shares.
+/// A test font that shares some pictures, but too few to be derived, loses the shared ones.
 #[test]
 fn a_test_picture_is_no_training_picture() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -250,7 +250,7 @@ fn what_is_no_glyph_is_left_out() {
     for cut in [20, 200, whole.len() - 30] {
         std::fs::write(fonts.join(format!("cut-{cut}.ttf")), &whole[..cut]).expect("written");
     }
-    // No ink, and for private use.
+    // A character without ink, and one for private use.
     let odd: [(u32, Vec<Ink>); 2] = [(' ' as u32, vec![]), (0xe000, vec![[0, 0, 500, 500]])];
     write(folder.path(), "odd-1.ttf", "Odd 1", &odd);
     write(folder.path(), "odd-2.ttf", "Odd 2", &odd);

@@ -11,14 +11,14 @@ use crate::error::TrainError;
 pub enum Targets {
     /// Classes of images, with their count.
     Classes(usize),
-    /// The next word; `start` is what a sequence is taken to follow.
+    /// The next word; `start` is the word before a sequence.
     Words {
-        /// The number of that word.
+        /// The id of that word.
         start: i64,
     },
 }
 
-/// A batch as a net takes it.
+/// A batch in the form that a net takes.
 pub enum Ready {
     /// Images and their classes.
     Images {
@@ -41,10 +41,10 @@ pub enum Ready {
 impl Ready {
     /// From a batch of the feed.
     ///
-    /// Errors: data without what the job reads; a class that the net has not.
+    /// Errors: data without the fields that the job reads; a class that the net does not have.
     pub fn new(mut batch: Batch, targets: Targets) -> Result<Ready, TrainError> {
         if batch.is_empty() {
-            // In a step with fewer examples than ranks some have none; these pass nothing to the net.
+            // In a step with fewer examples than ranks, some ranks have none and pass nothing to the net.
             return Ok(Ready::Words(Words::default()));
         }
         match targets {
@@ -53,7 +53,7 @@ impl Ready {
         }
     }
 
-    /// The images or vectors of a batch whose labels do not matter.
+    /// The images or vectors of a batch, with 0 for every label.
     pub(crate) fn unlabelled(batch: &mut Batch) -> Result<Ready, TrainError> {
         let labels = vec![0; batch.len()];
         Ok(match vectors(batch)? {
@@ -118,7 +118,7 @@ fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
     Ok(pixels)
 }
 
-/// The vectors of a batch, where it has such and no images.
+/// The vectors of a batch; `None` if it has images or no vectors.
 fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     if batch.get("image").is_some() {
         return Ok(None);
@@ -137,7 +137,7 @@ fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     narrowed(values).map(Some)
 }
 
-/// Numbers of any type as f32, which those of half precision are exactly, and those of double rounded.
+/// Numbers of any type as f32: exact from half precision, rounded from double.
 fn narrowed(values: Array) -> Result<Array, TrainError> {
     let dtype = values.dtype();
     if dtype == DType::F32 {

@@ -1,4 +1,4 @@
-//! A look at the training data before the first step: class vectors begin at the mean features of their classes.
+//! A pass over some training data before the first step: class vectors start at the mean features of their classes.
 
 use std::sync::atomic::Ordering;
 
@@ -13,23 +13,22 @@ use super::batch::Targets;
 use super::source::Prepared;
 use crate::error::TrainError;
 
-/// Most examples of a class whose features are averaged.
+/// Most examples averaged per class.
 const VIEWS: u8 = 8;
-/// Examples of all classes that tell their common mean well enough: it is off by a 256th of their spread.
+/// Examples of all classes that are enough for their common mean: its error is a 256th of their spread.
 const ENOUGH: usize = 1 << 16;
 
-/// What class vectors begin with.
+/// Initial values of class vectors.
 pub(crate) struct ClassMeans {
-    /// The training data without chance, in the order of the files.
+    /// The training data without augmentation, in the order of the files.
     pub(crate) data: Prepared,
-    /// Whether the common mean of all features is taken off them first.
+    /// Whether the common mean of all features is subtracted first.
     pub(crate) centre: bool,
 }
 
-/// Makes the mean features of a few examples of each class its vector in the head, by the net as it is. All ranks
-/// call it.
+/// Sets each class vector of the head to the mean features of a few examples, by the net as it is. All ranks call it.
 ///
-/// Costs a forward pass of at most [`VIEWS`] examples of a class, and one of fewer for the common mean.
+/// Costs a forward pass over at most [`VIEWS`] examples of each class, and a smaller one for the common mean.
 ///
 /// Errors: features that are not finite; an interruption.
 pub(super) fn begin_at_means(

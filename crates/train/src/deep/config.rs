@@ -58,7 +58,7 @@ impl FromStr for Optimizer {
     }
 }
 
-/// The course of the learning rate, as text: `constant`, `cosine` or `step:AT,AT,…[:FACTOR]`.
+/// Schedule of the learning rate, as text: `constant`, `cosine` or `step:AT,AT,…[:FACTOR]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CourseSetting(pub Course);
 
@@ -110,13 +110,13 @@ impl fmt::Display for CourseSetting {
     }
 }
 
-/// Widest layer, and most of anything that a net has side by side.
+/// Widest layer, and largest count of anything that a net has in parallel.
 pub(crate) const MOST_WIDTH: usize = 1 << 20;
 /// Most examples of a batch, and most batches of a step.
 const MOST_EXAMPLES: u64 = 1 << 32;
 /// Latest epoch and largest factor of a schedule, and most batches of a step that grows.
 const MOST_OF_COURSE: f64 = 1e6;
-/// Most that a factor on parameters is of use for.
+/// Largest useful factor on parameters.
 const MOST_DECAY: f32 = 1e6;
 
 settings! {
@@ -174,11 +174,11 @@ fn growing(field: &mut Option<GrowingBatch>, texts: &[String]) -> Result<(), Str
 }
 
 impl FitConfig {
-    /// Bytes of the feed where nothing is said and there are enough.
+    /// Default bytes of the feed, if the machine has them.
     pub const USUAL_MEMORY: u64 = 256 << 20;
 
-    /// Settings of a job on nets that may change when a run is resumed. Everything else decides what the saved numbers
-    /// mean, or which records are left, and is compared.
+    /// Settings of a job on nets that may change when a run is resumed. All others decide what the saved numbers mean,
+    /// or which records remain, and must be equal.
     pub(crate) const CHANGING: [&str; 11] = [
         "data.device_model",
         "fit.access",
@@ -193,7 +193,7 @@ impl FitConfig {
         "head.rate",
     ];
 
-    /// Says where half precision gains no time.
+    /// Notes that half precision is not faster on this processor.
     pub(crate) fn note_precision(&self, context: &mut RunContext<'_>) {
         if self.precision == Precision::Bf16 && !self.precision.is_fast() {
             let note = "`precision` bf16 is not faster here: this processor lacks AVX-512 BF16";
@@ -201,7 +201,7 @@ impl FitConfig {
         }
     }
 
-    /// Refuses what cannot be.
+    /// Refuses invalid settings.
     pub(crate) fn check(&self) -> Result<(), TrainError> {
         check_positive("rate", self.rate())?;
         check_range("batch", self.batch, 1..=MOST_EXAMPLES)?;
@@ -217,7 +217,7 @@ impl FitConfig {
         check_range("weight_decay", self.weight_decay, 0.0..=MOST_DECAY)?;
         check_seconds("checkpoint_every", self.checkpoint_seconds)?;
         check_threads("`feed_threads`", self.feed_threads)?;
-        // 0 stands for all processors.
+        // 0 means all processors.
         check_threads("`threads`", self.threads.max(1))?;
         let epochs = self.epochs as f64;
         if !(0.0..=epochs).contains(&self.warmup) {
@@ -235,7 +235,7 @@ impl FitConfig {
         Ok(())
     }
 
-    /// Refuses what ranks cannot do together.
+    /// Refuses settings that several ranks do not support.
     pub(crate) fn check_ranks(
         &self,
         pipeline: &PipelineConfig,
@@ -250,7 +250,7 @@ impl FitConfig {
         }
     }
 
-    /// The records that are held out for validation, where a share of them is.
+    /// The records held out for validation, if `validation` is a share.
     pub(crate) fn held_out(&self, data: &OpenedData) -> Result<Option<HeldOut>, TrainError> {
         match self.validation {
             Some(Validation::Share(share)) => {
@@ -261,7 +261,7 @@ impl FitConfig {
         }
     }
 
-    /// The files of validation data, where such are named.
+    /// The files of validation data, if it names any.
     pub(crate) fn validation_paths(&self) -> Vec<String> {
         match &self.validation {
             Some(Validation::Data(path)) => vec![path.clone()],
@@ -274,8 +274,8 @@ impl FitConfig {
         self.rate.unwrap_or(match self.optimizer {
             Optimizer::Sgd => 0.1,
             Optimizer::Adamw => 1e-3,
-            // Heads over 2 000 classes learn with 1 to 5, fastest with 3. At 10, momentum drives them to chance: biases
-            // take the rate without the trust.
+            // Heads over 2 000 classes learn at rates 1 to 5, fastest at 3. At 10, momentum drives them to chance:
+            // biases take the rate without the trust ratio.
             Optimizer::Lars => 3.0,
         })
     }

@@ -30,11 +30,11 @@ pub(crate) struct Fit<'a> {
     pub(crate) validation: Option<Prepared>,
     pub(crate) test: Option<Prepared>,
     pub(crate) targets: Targets,
-    /// Where class vectors of a head begin at means.
+    /// Present if class vectors of a head start at means.
     pub(crate) begin: Option<ClassMeans>,
-    /// What the loss of an example counts for, by its class.
+    /// Weight of an example in the loss, by its class.
     pub(crate) class_weights: Option<Vec<f32>>,
-    /// Steps after which a head renews what it renews between epochs.
+    /// Steps after which a head renews within an epoch too; otherwise only between epochs.
     pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
     pub(crate) head: Option<String>,
@@ -46,10 +46,10 @@ pub(crate) struct Fit<'a> {
     pub(crate) began: Instant,
 }
 
-/// Classes whose nearest ones take long to find.
+/// From this many classes, finding the nearest ones takes long.
 const MANY_CLASSES: u64 = 200_000;
 
-/// Names the checkpoint that an error is about.
+/// Adds the path of the checkpoint to an error.
 fn of_checkpoint(folder: &Path, error: TrainError) -> TrainError {
     match error {
         TrainError::Data(DataError::Config(_) | DataError::Feed(FeedError::State(_))) => {
@@ -65,7 +65,7 @@ fn weights_digest(weights: &[f32]) -> u64 {
     Digest::new(27).words(words).value()
 }
 
-/// Trains to the end, from a checkpoint where the folder holds one. All ranks call it; rank 0 writes.
+/// Trains to the end, from the folder's checkpoint if it has one. All ranks call it; rank 0 writes.
 pub(crate) fn fit(
     mut of: Fit<'_>,
     folder: &mut RunFolder,
@@ -169,11 +169,11 @@ pub(crate) fn fit(
     };
     let meters = source.meters();
     drop(validation);
-    // The best parameters are tested and kept.
+    // Tests and keeps the best parameters.
     if progress.best.is_some() {
         saving::load_best(folder.path(), run.of.trainer.as_mut(), comm)?;
     }
-    // Written before the test, which may fail. A run that ends at once resumed within an epoch that had not ended.
+    // Written before the test, which may fail. A run that ends at once was resumed within an unfinished epoch.
     pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
     saving::save_model(folder, &progress, trainer, run.of.about, comm)?;
@@ -181,7 +181,7 @@ pub(crate) fn fit(
         Some(test) => {
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
-            // The last checkpoint is what is measured.
+            // The test measures the last checkpoint.
             progress.feed = None;
             Some(run.evaluate("test", &mut source, steps, &progress, context)?)
         }
@@ -234,7 +234,7 @@ pub fn thread_pool(threads: usize, comm: &Comm) -> Result<ThreadPool, TrainError
     Ok(pelton_storage::thread_pool(threads)?)
 }
 
-/// Losses over one epoch of a pipeline for evaluation, by `evaluate` of each batch. All ranks call it.
+/// Losses over one epoch of an evaluation pipeline, calling `evaluate` on each batch. All ranks call it.
 pub(crate) fn measure(
     mut evaluate: impl FnMut(Option<Input<'_>>) -> Result<Counts, NnError> + Send,
     pool: &ThreadPool,
@@ -385,7 +385,7 @@ impl Run<'_, '_> {
         }
     }
 
-    /// If any rank wants a checkpoint or the end, all do it.
+    /// Whether any rank wants a checkpoint, and whether any wants to end.
     fn agreed(&self, due: bool, interrupted: bool) -> Result<(bool, bool), TrainError> {
         if self.comm.size() == 1 {
             return Ok((due, interrupted));
@@ -396,7 +396,7 @@ impl Run<'_, '_> {
         Ok((both[0] > 0, both[1] > 0))
     }
 
-    /// One step of the optimiser over up to `parts` batches of this epoch; false where there was none left.
+    /// One step of the optimiser over up to `parts` batches of this epoch; false if none was left.
     fn step(
         &mut self,
         source: &mut BatchSource,
@@ -421,7 +421,7 @@ impl Run<'_, '_> {
         if batches.is_empty() {
             return Ok(false);
         }
-        // Of all ranks.
+        // Sums over all ranks.
         let mut sums = [batches.iter().map(Ready::rows).sum(), fresh, echoed];
         if self.comm.size() > 1 {
             let summed = self.comm.all_reduce(&mut sums, Reduction::Sum);
@@ -452,7 +452,7 @@ impl Run<'_, '_> {
         let (steps, rule) = (progress.steps, config.rule());
         let finite = self.pool.install(|| {
             let norm = match config.clip {
-                // The norm is one more pass over the gradients; the loss says as well whether they are numbers.
+                // The norm costs one more pass over the gradients; the loss also shows whether they are finite.
                 None => 0.0,
                 Some(_) => trainer.gradient_norm()?,
             };
@@ -502,7 +502,7 @@ impl Run<'_, '_> {
         Ok(true)
     }
 
-    /// What a step's examples of all ranks count for together, of which there are `rows`.
+    /// Total weight of the `rows` examples of a step, over all ranks.
     fn counted(&self, batches: &[Ready], rows: u64) -> Result<f64, TrainError> {
         let Some(weights) = &self.of.class_weights else {
             return Ok(rows.max(1) as f64);
@@ -513,13 +513,14 @@ impl Run<'_, '_> {
             let summed = self.comm.all_reduce(&mut sum, Reduction::Sum);
             summed.map_err(pelton_data::DataError::from)?;
         }
-        // Where none counts, the gradient is 0.
+        // If no example counts, the gradient is 0.
         Ok(if sum[0] > 0.0 { sum[0] } else { 1.0 })
     }
 
-    /// Losses on data of this name, after this much progress; its `feed` says whether an earlier checkpoint exists.
+    /// Losses on data of this name, after this much progress; `progress.feed` says whether an earlier checkpoint
+    /// exists.
     ///
-    /// Errors: also a loss that is not a number.
+    /// Errors: those of the source; a loss that is not a number.
     fn evaluate(
         &mut self,
         name: &str,
@@ -567,7 +568,7 @@ impl Run<'_, '_> {
         better
     }
 
-    /// Whether enough epochs went by without a better one.
+    /// Whether the patience is used up: enough epochs without a better one.
     fn is_patient(&self, progress: &Progress) -> bool {
         let (Some(patience), Some((_, best))) = (self.of.config.patience, progress.best) else {
             return false;
@@ -593,7 +594,7 @@ impl Run<'_, '_> {
     }
 }
 
-/// Training went astray in a step of epoch `number` with records of these `ids`.
+/// The error for a step of epoch `number` with non-finite values, on records with these `ids`.
 fn not_a_number(what: &str, number: u64, ids: &[u64], progress: &Progress) -> TrainError {
     let ids: Vec<String> = ids.iter().map(u64::to_string).collect();
     let what = format!(

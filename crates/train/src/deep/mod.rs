@@ -1,9 +1,9 @@
 //! The loop that all jobs on deep nets share: feed, step, metrics, evaluation, checkpoint.
 //!
-//! `class_means` looks at the data before the first step; `config` is what a run is asked to be; `fit` is the loop
-//! and `progress` how far it is; `source` is where batches come from, `batch` makes what a net takes from one of
-//! the feed; `saving` writes and reads checkpoints; `outcome` writes the results. The jobs themselves are
-//! [`image`](crate::image) and [`language`](crate::language).
+//! `class_means` looks at the data before the first step; `config` holds a run's settings; `fit` is the loop and
+//! `progress` its state; `source` yields batches, `batch` converts one of the feed to a net's input; `saving` writes
+//! and reads checkpoints; `outcome` writes the results. The jobs themselves are [`image`](crate::image) and
+//! [`language`](crate::language).
 
 mod batch;
 mod class_means;

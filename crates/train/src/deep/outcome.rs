@@ -1,4 +1,4 @@
-//! The results of a run in addition to the model: its figures, the report and TensorBoard's events.
+//! The results of a run except the model: figures, report and TensorBoard events.
 
 use pelton_feed::LoaderMeters;
 use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};

@@ -1,11 +1,11 @@
-//! How far a run is, epoch by epoch.
+//! Progress of a run, epoch by epoch.
 
 use std::cmp::Ordering;
 
 use pelton_nn::{Counts, HeadFigures};
 use serde::{Deserialize, Serialize};
 
-/// How far a run is: what a checkpoint says next to the parameters.
+/// Progress of a run: the part of a checkpoint next to the parameters.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Progress {
     /// The state of the feed, in its format.
@@ -15,7 +15,7 @@ pub(crate) struct Progress {
     pub(crate) class_weights: Option<u64>,
     /// Steps of the optimiser.
     pub(crate) steps: u64,
-    /// Of the current epoch.
+    /// Figures of the current epoch.
     pub(crate) epoch: NetEpoch,
     /// Epochs that ended.
     pub(crate) epochs: Vec<NetEpoch>,
@@ -25,7 +25,7 @@ pub(crate) struct Progress {
     pub(crate) wall_s: f64,
     pub(crate) step_s: f64,
     pub(crate) wait_s: f64,
-    /// Seconds in which something was loaded, and what a head did.
+    /// Seconds of loading, and figures of a head.
     pub(crate) load_s: f64,
     pub(crate) head: HeadFigures,
     /// The best validation loss, and the epoch it followed.
@@ -34,7 +34,7 @@ pub(crate) struct Progress {
     pub(crate) loss: Option<(f64, f64)>,
 }
 
-/// Steps that the loss of the last ones is a mean of, later ones counting more.
+/// Steps averaged for the final loss, later ones with more weight.
 const LAST_STEPS: u64 = 16;
 
 impl Progress {
@@ -45,7 +45,7 @@ impl Progress {
         self.loss = Some((first, last + weight * (loss - last)));
     }
 
-    /// Whether no loss at the end is better than when it was measured first: a sentence for the user.
+    /// A sentence for the user, if no loss at the end is better than when it was first measured.
     pub(super) fn no_better(&self) -> Option<String> {
         let (Some(first), Some(last)) = (self.epochs.first(), self.epochs.last()) else {
             return None;
@@ -59,7 +59,7 @@ impl Progress {
         let (what, when, [before, now]) = [steps, epochs]
             .into_iter()
             .flatten()
-            // NaN is no better either.
+            // NaN does not count as better.
             .find(|(_, _, [before, now])| now.partial_cmp(before) != Some(Ordering::Less))?;
         Some(format!(
             "the {what} loss did not fall: {before:.4} in {when}, {now:.4} at the end; lower `rate`, or check the labels"
@@ -116,7 +116,7 @@ impl NetEpoch {
         self.validation_accuracy = Some(counts.correct as f64 / rows);
     }
 
-    /// For a person.
+    /// Text for a person.
     pub(super) fn line(&self, language: bool) -> String {
         let shown = |loss: f64, accuracy: f64| {
             if language {

@@ -1,4 +1,4 @@
-//! Checkpoints and models of a net: parameters under PyTorch's names, and what else the next step depends on.
+//! Checkpoints and models of a net: parameters under PyTorch's names, and other state that the next step depends on.
 //!
 //! Rows of a head over many classes are next to the file of the net, one file a rank, `STEM-NUMBER-RANK-of-RANKS.rows`.
 //! The manifest that rank 0 writes last lists all; any number of ranks can read them.
@@ -24,12 +24,12 @@ use crate::error::TrainError;
 
 /// Prefix of names that are not parameters.
 const STATE: &str = "state.";
-/// Begin the names of the files of the last state, of the best parameters, and of a model's rows.
+/// Name prefixes for the files of the last state, of the best parameters, and of a model's rows.
 const LAST: &str = "checkpoint/state";
 const BEST: &str = "checkpoint/best";
 pub(crate) const MODEL: &str = "model";
 
-/// Where the rows of a file of rows belong.
+/// Block and row range of the rows in a file.
 #[derive(Serialize, Deserialize)]
 struct Rows {
     name: String,
@@ -50,7 +50,7 @@ fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("numbers and text")
 }
 
-/// What is written of a net.
+/// The parts of a net that are written.
 struct Saved<'a> {
     parameters: Vec<NamedArray>,
     state: Vec<NamedArray>,
@@ -60,7 +60,7 @@ struct Saved<'a> {
 impl<'a> Saved<'a> {
     /// Parameters and, with `state`, everything else needed to resume.
     ///
-    /// Errors: on all ranks if numbers of one are not finite.
+    /// Errors: non-finite numbers on any rank, reported on all.
     fn new(
         trainer: &'a dyn Trainer,
         state: bool,
@@ -125,7 +125,7 @@ impl<'a> Saved<'a> {
     }
 }
 
-/// Begins a set of files on rank 0, and tells all ranks its number.
+/// Begins a set of files on rank 0; all ranks receive its number.
 fn begin(folder: &RunFolder, set: Set, comm: &Comm) -> Result<(u64, Entries), TrainError> {
     let (number, before) = folder.begin(set)?;
     let mut number = [number];
@@ -133,10 +133,10 @@ fn begin(folder: &RunFolder, set: Set, comm: &Comm) -> Result<(u64, Entries), Tr
     Ok((number[0], before))
 }
 
-/// Writes a checkpoint in place of the one before, with the parameters as the best if they are, and the file `about` the
-/// data. All ranks call it.
+/// Replaces the checkpoint, with the parameters as the best if they are, and the file `about` the data. All ranks call
+/// it.
 ///
-/// Errors: on all ranks if numbers of one are not finite; the checkpoint is not changed.
+/// Errors: non-finite numbers on any rank, reported on all; the checkpoint is then unchanged.
 pub(super) fn save_checkpoint(
     folder: &RunFolder,
     progress: &Progress,
@@ -164,9 +164,9 @@ pub(super) fn save_checkpoint(
     commit(folder, Set::Checkpoint, number, files, about)
 }
 
-/// Writes the model in place of the one before. All ranks call it.
+/// Replaces the model. All ranks call it.
 ///
-/// Errors: as of [`save_checkpoint`].
+/// Errors: those of [`save_checkpoint`].
 pub(super) fn save_model(
     folder: &RunFolder,
     progress: &Progress,
@@ -211,7 +211,7 @@ fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<Entry, RunError> {
     write_checkpoint(file, &json(&rows), all.collect())
 }
 
-/// Writes the net of a model to another folder, with these rows in place of its own.
+/// Writes the net of a model to another folder, with these rows instead of its own.
 pub(crate) fn write_model(
     of: &Manifest,
     folder: &RunFolder,
@@ -230,7 +230,7 @@ pub(crate) fn write_model(
     commit(folder, Set::Model, number, files, about)
 }
 
-/// Whether numbers and their squares are finite, as layers need.
+/// Whether numbers and their squares are finite, as layers require.
 fn is_usable(values: &[f32]) -> bool {
     values.iter().all(|x| (x * x).is_finite())
 }
@@ -240,7 +240,7 @@ fn rows_name(stem: &str, number: u64, rank: usize, ranks: usize) -> String {
     format!("{stem}-{number}-{rank}-of-{ranks}.rows")
 }
 
-/// Files of rows, one a rank, which stay on disk and are opened when they are first needed.
+/// Files of rows, one a rank, which stay on disk and are opened on first use.
 pub(crate) struct Shards {
     manifest: Manifest,
     stem: &'static str,
@@ -248,7 +248,7 @@ pub(crate) struct Shards {
 }
 
 impl Shards {
-    /// Those of a manifest whose names begin so.
+    /// Those of a manifest with names that begin with `stem`.
     pub(crate) fn new(manifest: &Manifest, stem: &'static str) -> Shards {
         Shards {
             manifest: manifest.clone(),
@@ -257,7 +257,7 @@ impl Shards {
         }
     }
 
-    /// What lists them.
+    /// The manifest that lists them.
     pub(crate) fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -280,7 +280,7 @@ impl Shards {
         Ok(self.files.get_or_init(|| files))
     }
 
-    /// What `take` makes of the rows that it reads.
+    /// Calls `take` with a reader of the rows.
     pub(crate) fn taken<T>(
         &self,
         take: impl FnOnce(&mut ReadRows<'_>) -> T,
@@ -295,7 +295,7 @@ impl Shards {
         failed.map_or(Ok(taken), Err)
     }
 
-    /// Rows of a block, put together from all files; `None` where none has the block, or it ends before them.
+    /// Rows of a block, put together from all files; `None` if no file has the block, or it ends before them.
     pub(crate) fn read(
         &self,
         name: &str,
@@ -366,7 +366,7 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
     Ok((parameters, state))
 }
 
-/// Resumes from rank 0's checkpoint; `None` where it has none. All ranks call it.
+/// Resumes from rank 0's checkpoint; `None` if it has none. All ranks call it.
 pub(super) fn resume(
     folder: &Path,
     trainer: &mut dyn Trainer,
@@ -413,7 +413,7 @@ pub(crate) fn load_parameters(
     Ok(())
 }
 
-/// A digest of the parameters, which all ranks have alike. All ranks call it.
+/// A digest of the parameters that all ranks share. All ranks call it.
 pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     let parameters = trainer.parameters()?;
     let words = parameters.iter().map(|parameter| {
@@ -423,8 +423,8 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     Ok(Digest::new(23).words(words).value())
 }
 
-/// Refuses a folder of checkpoints that only some ranks can see, where each rank keeps its rows of a head in it.
-/// All ranks call it.
+/// Refuses a folder of checkpoints that only some ranks can see, since each rank keeps its rows of a head in it. All
+/// ranks call it.
 ///
 /// Rank 0 leaves a file there for a moment, which the others look for.
 pub(super) fn check_shared(folder: &RunFolder, comm: &Comm) -> Result<(), TrainError> {
@@ -455,7 +455,7 @@ pub(super) fn check_shared(folder: &RunFolder, comm: &Comm) -> Result<(), TrainE
     }
 }
 
-/// Takes what the files of a stem hold; returns the text. All ranks call it.
+/// Loads the files of a stem; returns the text. All ranks call it.
 fn load(
     manifest: &Manifest,
     stem: &'static str,

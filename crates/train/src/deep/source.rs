@@ -1,4 +1,4 @@
-//! The source of a net's batches: the feed, or a text in one piece with sequences that continue from batch to batch.
+//! The source of a net's batches: the feed, or one continuous text with sequences that continue from batch to batch.
 
 use std::sync::Arc;
 
@@ -41,7 +41,7 @@ impl Prepared {
         }
     }
 
-    /// Examples, or words, that an epoch leaves out.
+    /// Examples, or words, dropped per epoch.
     pub(crate) fn dropped(&self) -> u64 {
         match self {
             Prepared::Pipeline(pipeline) => pipeline.plan().left_out(0),
@@ -49,7 +49,7 @@ impl Prepared {
         }
     }
 
-    /// Reads the data where it may have changed since this state was saved.
+    /// Reads the data if it may have changed since this state was saved.
     pub(crate) fn check(
         &self,
         state: &str,
@@ -62,7 +62,7 @@ impl Prepared {
         Ok(())
     }
 
-    /// Batches from the beginning, or from what [`BatchSource::state`] said. All ranks call it.
+    /// Batches from the beginning, or from a state saved by [`BatchSource::state`]. All ranks call it.
     pub(crate) fn source(
         &self,
         from: Option<&str>,
@@ -128,7 +128,7 @@ impl BatchSource {
         })
     }
 
-    /// Refuses an epoch that ended now, if its records said something else than in the first. All ranks call it.
+    /// Refuses the epoch that just ended, if its records differ from those of the first. All ranks call it.
     pub(crate) fn check_epoch(&mut self, comm: &Comm) -> Result<(), TrainError> {
         match self {
             BatchSource::Feed(loader, _) => Ok(loader.check_epoch(comm)?),
@@ -191,8 +191,8 @@ impl BatchSource {
     }
 }
 
-/// All words of a text, cut into rows of equal length that are read side by side, `window` words at a time; a
-/// row continues where it ended in the batch before.
+/// All words of a text, cut into rows of equal length that are read in parallel, `window` words at a time; a row
+/// continues at the word after its last batch.
 ///
 /// Memory: 4 bytes a word. The last words, fewer than there are rows, are left out.
 pub(crate) struct TextStream {
@@ -233,7 +233,7 @@ impl TextStream {
         self.words.len() / self.rows
     }
 
-    /// Words that no row has.
+    /// Words outside all rows.
     pub(crate) fn left_out(&self) -> u64 {
         (self.words.len() % self.rows) as u64
     }

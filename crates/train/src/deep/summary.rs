@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 
-/// The figures of a finished run. With several ranks, examples and times are those of rank 0, losses those of all.
+/// The figures of a finished run. With several ranks, examples and times are of rank 0, losses of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NetSummary {
     /// Test examples predicted right.
@@ -17,7 +17,7 @@ pub struct NetSummary {
     /// exp of the mean loss of a word of the test data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_perplexity: Option<f64>,
-    /// The same of validation data, best epoch.
+    /// The same for validation data, best epoch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_perplexity: Option<f64>,
     /// Mean loss on validation data, best epoch.
@@ -29,13 +29,13 @@ pub struct NetSummary {
     /// Its classes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub classes: Option<u64>,
-    /// Mean part of them that took part in a step.
+    /// Mean share of them used in a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_fraction: Option<f64>,
-    /// Training examples of all ranks a second, with the graphs that were built meanwhile.
+    /// Training examples of all ranks a second, including time spent building graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_s: Option<f64>,
-    /// Seconds of the head, its communication aside.
+    /// Seconds of the head without its communication.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_s: Option<f64>,
     /// Seconds of the feature net.
@@ -44,7 +44,7 @@ pub struct NetSummary {
     /// Seconds that the ranks waited for features, gradients and sums.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication_s: Option<f64>,
-    /// Bytes a second of the modelled network between ranks; none where messages were there at once.
+    /// Bytes a second of the modelled network between ranks; none if the network is not modelled.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modelled_link_bytes_per_s: Option<f64>,
     /// Seconds of building graphs or forests.
@@ -67,7 +67,7 @@ pub struct NetSummary {
     /// Words a second of training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens_per_s: Option<f64>,
-    /// Seconds of a step, its wait aside.
+    /// Seconds of a step without its wait.
     pub step_s: f64,
     /// Seconds before the first step.
     pub prepare_s: f64,
@@ -87,7 +87,7 @@ pub struct NetSummary {
     pub fresh_examples: u64,
     /// Repeats of examples.
     pub echoed_examples: u64,
-    /// Examples that the plan left out.
+    /// Examples that the plan dropped.
     pub dropped: u64,
     /// Whether the run was bound by its input, and what would help.
     pub verdict: String,

@@ -23,12 +23,12 @@ use super::weighting::Weighting;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Trains a linear model on the rows of some segments, which `labels` has the classes of; they are scaled in
-/// place. `centre` was subtracted from each feature, and `target_centre` from targets, before conversion to f32; the standard
-/// scale, and the intercept, include them. Settings of files, orders or blocks are ignored. The same rows from files that fit
-/// in memory give the same model to the last bit.
+/// Trains a linear model on the rows of `segments`, with classes in `labels`; scales the rows in place. `centre` was
+/// subtracted from each feature, and `target_centre` from targets, before conversion to f32; the standard scale and the
+/// intercept account for both. Settings of files, orders or blocks are ignored. The same rows from files that fit in
+/// memory give the same model to the last bit.
 ///
-/// Errors: a bad configuration; rows of fewer than two classes or of no features; an interruption.
+/// Errors: a bad configuration; rows of fewer than two classes or without features; an interruption.
 pub fn fit_rows(
     config: &LinearConfig,
     mut segments: Vec<Rows>,

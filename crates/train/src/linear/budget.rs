@@ -1,5 +1,5 @@
-//! The memory that a run may use: what is asked for, but at most the limit of the machine or of its container,
-//! minus the tables that grow with records and features, and the program itself.
+//! The memory that a run may use: the configured budget, but at most the limit of the machine or of its container minus
+//! the program and the tables that grow with records and features.
 
 use std::sync::Arc;
 
@@ -13,14 +13,13 @@ use pelton_run::{Event, Interrupt, Observer};
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// The program with its threads and buffers: 16 to 28 MB were measured, and the kernel wants some.
+/// The program with its threads and buffers: measured 16 to 28 MB, plus some for the kernel.
 const PROGRAM: u64 = 40 << 20;
-/// A budget that every path can do something with.
+/// The smallest budget that every access path can work with.
 const LEAST: u64 = 4 << 20;
 
-/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the tables
-/// of Newton's method leave nothing and `free` says that the solver may be changed. Returns a note on a lowered
-/// budget.
+/// Lowers the budget of each of `ranks` ranks to what `limit` leaves, and chooses coordinate descent if the tables of
+/// Newton's method leave nothing and `free` allows a change of solver. Returns a note if it lowers the budget.
 ///
 /// Errors: the tables alone need more than the limit.
 pub(super) fn fit(
@@ -40,7 +39,7 @@ pub(super) fn fit(
         Solver::Newton => located + Newton::bytes(problem),
         Solver::WorkingSet => located + WorkingSet::bytes(problem, records),
         Solver::Lbfgs => located + Lbfgs::bytes(problem),
-        // α; w with its sum in f64.
+        // α, and w with its sum in f64.
         Solver::CoordinateDescent | Solver::Auto => {
             located + problem.subproblems() as u64 * (4 * own + 12 * features)
         }
@@ -83,11 +82,11 @@ pub(super) fn fit(
 /// The memory of a run, before it is divided.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// All of it.
+    /// All of it, in bytes.
     pub bytes: u64,
-    /// How a pass over all rows reads with all of it.
+    /// Options for a pass over all rows that uses all of it.
     pub feed: FetchOptions,
-    /// Whether all rows are held in memory at once.
+    /// Whether all rows are in memory at once.
     pub in_core: bool,
 }
 
@@ -102,7 +101,7 @@ impl Budget {
     ) -> Budget {
         let dataset = &data.dataset;
         let asked = asked_bytes(config, dataset);
-        // Demo sets are as tiny as anybody wants them.
+        // Demo sets may be tiny.
         let is_demo = config
             .data
             .paths
@@ -144,8 +143,8 @@ pub(super) fn whole_bytes(dataset: &Dataset, share: Option<&Share>) -> u64 {
     row * share.map_or(records, |share| share.most_of(records, records))
 }
 
-/// The least that a share of a demo set comes to: twice the smallest read buffers, with some rows next to
-/// them. Of a tiny one a share would hold neither.
+/// Smallest budget for a share of a demo set: twice the smallest read buffers, plus some rows. A share of a tiny set
+/// would fit neither.
 fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     const LEAST_BUFFER: u64 = 64 << 10;
     const ROWS: u64 = 64;
@@ -153,7 +152,7 @@ fn least_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     2 * config.threads.max(1) as u64 * buffer + ROWS * pane_row_bytes(dataset)
 }
 
-/// The memory that a configuration asks for.
+/// The memory budget of a configuration.
 pub(super) fn asked_bytes(config: &LinearConfig, dataset: &Dataset) -> u64 {
     match config.memory_share {
         Some(share) => (dataset.bytes() as f64 * share) as u64,

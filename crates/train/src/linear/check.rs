@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, and with data that no model can be trained on.
+//! Checks the configuration, and diagnoses data that no model can be trained on.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::evaluation::for_each_batch;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Memory for reading data once more to say what is wrong with it.
+/// Memory for reading data once more to diagnose it.
 const DIAGNOSIS_BYTES: u64 = 16 << 20;
 
 /// Most folds.
@@ -78,7 +78,7 @@ pub(super) fn check(config: &LinearConfig) -> Result<(), TrainError> {
     Ok(data::check_threads("`threads`", config.threads)?)
 }
 
-/// Refuses costs and folds that no search can be made of.
+/// Refuses costs and folds that do not make a search.
 fn check_costs(config: &LinearConfig) -> Result<(), TrainError> {
     let wrong = |text: String| Err(TrainError::config(text));
     let costs = &config.costs;
@@ -100,9 +100,9 @@ fn check_costs(config: &LinearConfig) -> Result<(), TrainError> {
     }
 }
 
-/// Reports what is wrong with data without two classes, where there are to be classes, or without features. Usually the format was
-/// misdetected; then the error of its first bad record says more than the count of labels, which skips
-/// unreadable labels. Cost: up to one pass, before an error only.
+/// Reports what is wrong with data without features, or without two classes if the loss needs classes. Usually the
+/// format was misdetected; then the error of the first bad record is more useful than the count of labels, which skips
+/// unreadable labels. Costs up to one pass, only before an error.
 pub(super) fn refuse_untrainable(
     config: &LinearConfig,
     data: &OpenedData,

@@ -1,4 +1,4 @@
-//! Decides what the configuration leaves open: the solver, and which rows are cached or skipped.
+//! Chooses open settings: the solver, and the rows to cache or skip.
 
 use pelton_data::OpenedData;
 use pelton_fetch::Access;
@@ -15,14 +15,13 @@ use super::problem::Shape;
 use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 
-/// Mean length from which a row that is left unread is a page that is left unread.
+/// Mean row length from which skipping a row skips a page.
 const PAGE_BYTES: u64 = 4096;
-/// Share of the budget for rows kept as codes where nothing is said: more leaves blocks that are read
-/// in small pieces.
+/// Default share of the budget for quantised rows; with more, blocks get small and are read in small pieces.
 const CODED_SHARE: f64 = 0.6;
 
-/// The loss where nobody says one: of a regression where labels are numbers rather than classes, else one with
-/// probabilities, of all classes together where the other settings permit it.
+/// The default loss: a regression loss if labels are numbers rather than classes, else one with probabilities, over all
+/// classes jointly if the other settings permit it.
 pub(super) fn guess_loss(config: &LinearConfig, labels: &ClassMap, records: u64) -> Loss {
     let is_of_classes = !config.class_weights.is_empty()
         || config.balanced
@@ -41,8 +40,8 @@ pub(super) fn guess_loss(config: &LinearConfig, labels: &ClassMap, records: u64)
     }
 }
 
-/// Whether labels are rather numbers to predict than classes: some are no whole numbers, or they are many, and few records
-/// have each or they do not count from 0 or 1 as classes do.
+/// Whether labels look like numbers to predict rather than classes: some are not integers, or there are many and each
+/// has few records or they do not count up from 0 or 1.
 fn are_targets(labels: &ClassMap, records: u64) -> bool {
     const SOME: usize = 20;
     const MANY: usize = 100;
@@ -57,7 +56,7 @@ fn are_targets(labels: &ClassMap, records: u64) -> bool {
         && (values.iter().any(|value| value.fract() != 0.0) || are_rare || count > SOME && !counts)
 }
 
-/// Whether no setting asks for coordinate descent.
+/// Whether no setting requires coordinate descent.
 fn is_free(config: &LinearConfig) -> bool {
     let defaults = LinearConfig::default();
     config.order == defaults.order
@@ -68,8 +67,8 @@ fn is_free(config: &LinearConfig) -> bool {
         && !config.skip
 }
 
-/// Decides what the configuration of one of `ranks` ranks leaves open for a problem, where a process may take `limit`
-/// bytes; returns a note where that lowers the budget.
+/// Chooses the open settings of one of `ranks` ranks for a problem, given that a process may use `limit` bytes; returns
+/// a note if that lowers the budget.
 ///
 /// Errors: settings that contradict the solver or the rows; tables larger than the limit.
 pub(super) fn choose(
@@ -87,8 +86,8 @@ pub(super) fn choose(
     Ok(note)
 }
 
-/// Chooses the solver where the configuration does not. Settings that only one supports decide: orders,
-/// blocks, inner passes and access paths belong to coordinate descent.
+/// Chooses the solver if the configuration does not. Settings that only one solver supports decide: orders, blocks,
+/// inner passes and access paths belong to coordinate descent.
 pub(super) fn choose_solver(
     config: &mut LinearConfig,
     problem: &Problem,
@@ -188,9 +187,9 @@ pub(super) fn choose_solver(
     Ok(())
 }
 
-/// The solver of the least operations, by the models of their costs. Of many features, coordinate descent is tried first for
-/// classes: on text it needs few visits, and where it does not, L-BFGS takes over. For real targets it needs three times the
-/// time of L-BFGS. Rows that do not fit in memory are read in each pass, and L-BFGS makes many.
+/// The solver with the fewest operations, by their cost models. With many features and classes, coordinate descent
+/// comes first: on text it needs few visits; otherwise L-BFGS takes over. For real targets it takes three times as long
+/// as L-BFGS. Rows that do not fit in memory are read in each pass, and L-BFGS makes many.
 fn cheapest(problem: &Problem, shape: &Shape, memory: u64) -> Solver {
     let (records, values) = (shape.records, shape.values_of_a_row());
     let is_narrow = problem.features() < MOST_NEWTON_FEATURES;
@@ -235,7 +234,7 @@ fn choose_unpenalised(
     Ok(())
 }
 
-/// Refuses what cannot begin from given weights, or have an offset, and chooses among what can.
+/// Refuses solvers that cannot start from given weights or take an offset, and chooses among the others.
 fn choose_special(
     config: &mut LinearConfig,
     problem: &Problem,
@@ -285,10 +284,10 @@ fn choose_working_set(config: &mut LinearConfig, free: bool) -> Result<(), Train
     Ok(())
 }
 
-/// Decides which rows are left unread or kept in memory where the configuration does not say: what saves most
-/// reading in full order. That is quantised rows; and, with a target, skip for long sparse rows. Narrow dense rows
-/// are solved in two passes anyway, and short sparse ones share their pages with others, so skipping them saves no
-/// reading and costs visits.
+/// Decides which rows to skip or keep in memory, if the configuration does not: the choice that saves most reading in
+/// full order. That means quantised rows and, with a target, `skip` for long sparse rows. Narrow dense rows are solved
+/// in two passes anyway, and short sparse ones share their pages with others, so skipping them saves no reading and
+/// costs visits.
 fn choose_kept(config: &mut LinearConfig, dataset: &Dataset) -> Result<(), TrainError> {
     if config.solver.is_by_passes() {
         return Ok(());

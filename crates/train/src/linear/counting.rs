@@ -11,7 +11,7 @@ use super::rows::Rows;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Features for which a pass over the data is worth it: w is far larger than the caches.
+/// Features from which a pass over the data is worth it: w is far larger than the caches.
 const LEAST_FEATURES: u64 = 1 << 20;
 /// Number of epochs from which one more pass pays off.
 const LEAST_EPOCHS: u64 = 4;

@@ -1,5 +1,5 @@
-//! Divides the memory of a run: into blocks, their look-ahead, rows kept as codes, a snapshot of w, and what evaluation
-//! passes read with. The plan follows from how large blocks can be.
+//! Divides the memory of a run: blocks, their look-ahead, quantised rows, a snapshot of w, and buffers of evaluation
+//! passes. The plan follows from the largest possible block.
 
 use std::sync::Arc;
 
@@ -15,28 +15,28 @@ use crate::error::TrainError;
 
 /// Share of the budget that a snapshot of w may take for free certificates.
 const SNAPSHOT_SHARE: f64 = 0.125;
-/// Share of the budget kept for evaluation passes where there is no snapshot.
+/// Share of the budget for evaluation passes without a snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
-/// Rows of a block below which fewer rows are kept as codes.
+/// If a block has fewer rows than this, fewer rows are kept quantised.
 const LEAST_BLOCK_BESIDE_CODES: u64 = 64;
-/// Features from which rows are kept as codes: with fewer, their overhead is too large a part of them,
-/// and a pass or two leave nothing to gain.
+/// Features from which rows are kept quantised: with fewer, the overhead is too large a share of a row, and a pass or
+/// two suffice anyway.
 pub(super) const LEAST_CODED_FEATURES: usize = 128;
 
-/// Tolerance of a block that is all rows, with a target and without one, after some epochs.
+/// Tolerance after some epochs, with or without a target, if a block is all rows.
 pub(super) const FINEST_TOLERANCE: f32 = 1e-6;
 const FINE_TOLERANCE: f32 = 1e-3;
 
 /// The memory of a run, divided, and the plan that follows from it.
 #[derive(Debug)]
 pub(super) struct Division {
-    /// What is divided.
+    /// The memory to divide.
     pub budget: Budget,
     /// The plan; the same for every rank.
     pub plan: Arc<Plan>,
     /// How blocks are trained.
     pub options: OutOfCoreOptions,
-    /// How blocks are read; the caller sets where that starts.
+    /// How blocks are read; the caller sets the start.
     pub feed: FetchOptions,
     /// Bytes for evaluation passes that run next to that feed.
     pub evaluation_bytes: u64,
@@ -46,7 +46,7 @@ impl Division {
     /// Divides the budget of a rank that takes a share of every block: blocks are as large as all ranks together
     /// can hold.
     ///
-    /// Errors: a budget too small for a block, or for those asked for; an access path that cannot be used.
+    /// Errors: a budget too small for a block, or for the configured blocks; an access path that cannot be used.
     pub fn new(
         config: &LinearConfig,
         data: &OpenedData,
@@ -82,7 +82,7 @@ impl Division {
             }
             let coded_bytes = (options.coded_rows * QuantizedCache::row_bytes(problem)) as u64;
             feed.memory_bytes = left - coded_bytes.min(left);
-            // Rows kept as codes are read every epoch, so that w stays exact.
+            // Reads quantised rows every epoch, so that w stays exact.
             let whole = options.coded_rows == 0;
             options.skip = config.skip && whole;
             feed.epoch_barrier = options.skip;
@@ -95,7 +95,7 @@ impl Division {
             if whole || !small {
                 break divided?;
             }
-            // Small blocks cost more reads than the rows kept save.
+            // Small blocks cost more reads than the kept rows save.
             kept *= if kept > 0.1 { 0.5 } else { 0.0 };
         };
         Ok(Division {
@@ -124,7 +124,7 @@ pub(super) fn options(config: &LinearConfig, in_core: bool) -> OutOfCoreOptions 
     }
 }
 
-/// Rows that are kept as codes in `room` bytes; 0 where rows are sparse, too short to gain by it, or too many.
+/// Number of rows to keep quantised in `room` bytes; 0 if rows are sparse, too short to gain, or too many.
 fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     let takes = matches!(dataset.layout(), Layout::Dense { .. })
         && problem.features() >= LEAST_CODED_FEATURES
@@ -136,7 +136,7 @@ fn coded_rows(dataset: &Dataset, problem: &Problem, room: u64) -> usize {
     rows.min(dataset.records()) as usize
 }
 
-/// Chooses the block size: the largest that the budget serves, unless the configuration says.
+/// Chooses the block size: the largest that fits the budget, unless configured.
 fn divide(
     config: &LinearConfig,
     data: &OpenedData,
@@ -145,7 +145,7 @@ fn divide(
     let budget = feed.memory_bytes;
     let plan = block_plan(config, data, feed, budget)?;
     if feed.access != Access::Auto {
-        // Refused here where it cannot be taken, before anything is written.
+        // Refuses a path that cannot be used before anything is written.
         choose_path(&data.dataset, &plan, feed)?;
         return Ok(plan);
     }
@@ -156,7 +156,7 @@ fn divide(
     }
     feed.access = access;
     block_plan(config, data, feed, budget).or_else(|_| {
-        // Blocks that are given may fit the budget, but not next to the buffers of buckets.
+        // Configured blocks may fit the budget, but not together with the buffers of buckets.
         (feed.access, feed.scratch_dir) = (Access::Auto, None);
         block_plan(config, data, feed, budget)
     })
@@ -171,7 +171,7 @@ fn block_plan(
     let dataset = &data.dataset;
     let pane_row = pane_row_bytes(dataset) as f64;
     let scratch_row = Scratch::bytes_for(1) as f64;
-    // As many rows as a block has are being loaded next to it; the solver needs its table for the block.
+    // The next block is loading meanwhile, with as many rows; the solver needs a table for the current block.
     let share_of_feed = 2.0 * pane_row / (2.0 * pane_row + scratch_row);
     feed.memory_bytes = (budget as f64 * share_of_feed) as u64;
     let new_rows = largest_batch(dataset, feed);
@@ -192,7 +192,7 @@ fn block_plan(
     let mut plan = plan(config, data, batching)?;
     let fixed = config.blocks.is_some() || matches!(config.order, Order::Block { .. });
     let mut rows = new_rows;
-    // Units of a page order are not cut, so a block may be longer than asked for.
+    // Units of a page order are not cut, so a block may be longer than configured.
     loop {
         let longest = rows_of(share, longest_step(&plan), records);
         if longest <= new_rows {
@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    /// Tables grow with records, regardless of the budget; runs beyond the limit of a container are killed.
+    /// Tables grow with records, whatever the budget; a run beyond the limit of its container is killed.
     #[test]
     fn a_budget_has_room_beside_the_tables() {
         let folder = tempfile::tempdir().unwrap();
@@ -309,7 +309,7 @@ mod tests {
         );
     }
 
-    /// The division of the memory of a rank that has a share.
+    /// The division of the memory of a rank with a share.
     fn divided(
         config: &LinearConfig,
         data: &OpenedData,
@@ -327,7 +327,7 @@ mod tests {
         feed.unwrap().access()
     }
 
-    /// Of 8 stripes ranks 0 and 1 own 3 and rank 2 owns 2.
+    /// With 8 stripes, ranks 0 and 1 own 3 and rank 2 owns 2.
     #[test]
     fn ranks_make_the_same_blocks_whoever_owns_most() {
         let folder = tempfile::tempdir().unwrap();

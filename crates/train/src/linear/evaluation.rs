@@ -26,7 +26,7 @@ const ROC_POINTS: usize = 200;
 pub(crate) struct Evaluation {
     /// Sums over the rows.
     pub losses: LossSum,
-    /// What the pass cost.
+    /// Meters of the pass.
     pub meters: Meters,
 }
 
@@ -37,8 +37,8 @@ pub(crate) enum Scores {
 }
 
 impl Scores {
-    /// None of any row yet: classes are ranked by the greater label where there are two, as in scikit-learn. Also returns
-    /// the bytes that scores of so many rows will take: none where half of the memory is not enough.
+    /// Empty scores; of two classes, rows are ranked by the greater label, as in scikit-learn. Also returns the bytes
+    /// for the scores of `records` rows: 0 if half of the memory is not enough.
     pub fn new(loss: Loss, classes: &ClassMap, records: u64, memory: u64) -> (Scores, u64) {
         if loss.has_real_targets() {
             return (Scores::Targets(TargetMetrics::new(loss)), 0);
@@ -63,7 +63,7 @@ impl Scores {
         }
     }
 
-    /// About so many points of the ROC curve of two classes, where there are the scores of all rows.
+    /// About `most` points of the ROC curve of two classes; empty without the scores of all rows.
     fn roc(&self, most: usize) -> Vec<(f64, f64)> {
         let ranking = match self {
             Scores::Classes(metrics) => metrics.ranking(),
@@ -72,7 +72,7 @@ impl Scores {
         ranking.map_or(Vec::new(), |ranking| ranking.roc(most))
     }
 
-    /// Chooses a threshold on the rows added, and counts them as it decides; none, with a note, where no threshold
+    /// Chooses a threshold on the rows added, and counts their classes by it; `None`, with a note, if no threshold
     /// suits.
     fn choose(
         &mut self,
@@ -113,7 +113,7 @@ impl Scores {
     }
 }
 
-/// A prediction with its class by a threshold, where there is one.
+/// A prediction with its class by the threshold, if any.
 pub(crate) fn decided<'a>(
     prediction: Prediction<'a>,
     threshold: Option<&Threshold>,
@@ -122,7 +122,7 @@ pub(crate) fn decided<'a>(
 }
 
 /// Sums the losses of `weights` over every record of `dataset` in file order within a budget, and adds the rows to
-/// `scores`, with their class by the threshold there. Rows count as right where [`predict`] gives them their class.
+/// `scores`, with their class by the threshold there. A row counts as right if [`predict`] gives its class.
 pub(crate) fn evaluate(
     dataset: &Arc<Dataset>,
     problem: &Problem,
@@ -193,7 +193,7 @@ pub(super) fn test(
     })
 }
 
-/// Refuses to choose a threshold where the test data cannot tell which.
+/// Refuses to choose a threshold if the test data cannot determine it.
 pub(super) fn check_threshold(
     config: &LinearConfig,
     data: &OpenedData,

@@ -13,14 +13,14 @@ use crate::error::TrainError;
 
 /// How the passes before training are made.
 pub(super) struct FirstPass<'a> {
-    /// Within the memory of the run.
+    /// Options within the memory of the run.
     pub feed: &'a FetchOptions,
     pub ranks: Ranks<'a>,
     pub observer: Observer<'a>,
 }
 
 impl FirstPass<'_> {
-    /// Shows `each` the rows of this rank, batch by batch; returns what the pass took over all ranks.
+    /// Calls `each` on the rows of this rank, batch by batch; returns the totals of the pass over all ranks.
     pub fn over(
         &mut self,
         dataset: &Arc<Dataset>,
@@ -45,7 +45,7 @@ impl FirstPass<'_> {
         Ok(self.ranks.agree(false, false, own)?.totals)
     }
 
-    /// Tells the observer.
+    /// Notifies the observer.
     pub fn note(&mut self, text: &str) {
         (self.observer)(Event::Note(text));
     }

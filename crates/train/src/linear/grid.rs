@@ -1,8 +1,8 @@
-//! The search for the best cost by cross-validation: models of all costs and folds are trained side by side on each row
-//! that is read, and in one more pass each record is scored by the models that did not see it.
+//! The search for the best cost by cross-validation: trains the models of all costs and folds together on each row
+//! read; one more pass scores each record by the models that did not see it.
 //!
-//! Reading costs what it costs for one model. The solver visits a row for each model, and ends early: the models are
-//! only to choose by. A search that is interrupted begins again; what a finished one found is kept in the run folder.
+//! Reading costs as much as for one model. The solver visits a row for each model and ends early, since the models only
+//! serve the choice. An interrupted search starts over; the run folder keeps the result of a finished one.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -30,10 +30,10 @@ use crate::config::{LinearConfig, Optimum, Target};
 use crate::error::TrainError;
 use crate::summary::{CostFigures, SearchFigures, Tested};
 
-/// Relative gap at which models are near enough to choose by.
+/// Relative gap at which models are good enough to compare.
 const NEAR: f64 = 3e-3;
 
-/// The configuration of the search that a configuration asks for.
+/// The configuration of the search, if `config` asks for one.
 pub(super) fn configured(config: &LinearConfig) -> Option<LinearConfig> {
     config.folds?;
     Some(LinearConfig {
@@ -71,7 +71,8 @@ pub(super) fn task<'a>(
     })
 }
 
-/// Trains the models by the method of the task, scores them and says which cost is best; keeps that in the folder where this is written.
+/// Trains the models by the method of the task, scores them and returns the best cost; saves the result if the folder
+/// is written.
 pub(super) fn search(
     task: &Task<'_>,
     method: Box<dyn Method + '_>,
@@ -146,7 +147,7 @@ fn train(
     method.train(&mut journal)
 }
 
-/// A model of some folds, and how well it predicts the other.
+/// A model trained without one fold, and how well it predicts that fold.
 struct Model {
     weights: Weights,
     scores: Scores,
@@ -228,7 +229,7 @@ pub(super) fn stopped() -> TrainError {
     TrainError::stopped("searching the best cost, before training began")
 }
 
-/// The name of the figure that decides for a loss, and whether more of it is better.
+/// The name of the figure that decides for a loss, and whether larger is better.
 fn deciding(loss: Loss) -> (&'static str, bool) {
     if loss == Loss::Poisson {
         ("poisson_deviance", false)
@@ -285,7 +286,7 @@ fn figures(config: &LinearConfig, tested: &[Tested]) -> SearchFigures {
         .iter()
         .zip(tested.chunks(folds as usize));
     let costs: Vec<CostFigures> = of_costs.map(of_cost).collect();
-    // Less is better; what is not a number is the worst.
+    // Less is better; NaN is the worst.
     let worth = |cost: &CostFigures| match cost.mean {
         mean if mean.is_nan() => f64::INFINITY,
         mean if more_is_better => -mean,
@@ -358,7 +359,7 @@ pub(super) fn described(found: &SearchFigures) -> String {
         text += &format!("\n  {:>10}  {mean:>16.6} ± {deviation:<9.6}", cost.cost);
         for (_, values) in &others {
             text += &match values[at] {
-                // A count has no more to say.
+                // Larger numbers need no digits.
                 Some(value) if value >= 100.0 => format!("  {value:>9.0}"),
                 Some(value) => format!("  {value:>9.4}"),
                 None => format!("  {:>9}", "-"),

@@ -31,9 +31,9 @@ use crate::checkpoint::{Progress, State};
 use crate::config::{LinearConfig, Solver, Target};
 use crate::error::TrainError;
 
-/// Most visits of a row where nothing is said.
+/// Most visits of a row by default.
 const MOST_VISITS: u64 = 1000;
-/// Bytes of rows up to which `auto` tries coordinate descent first: as many as stay in a processor's caches.
+/// Bytes of rows, up to which `auto` tries coordinate descent first: about the size of a processor's caches.
 const RACE_BYTES: f64 = 16e6;
 
 /// A run over rows in memory.
@@ -46,18 +46,18 @@ pub(super) struct InMemory<'a> {
     pub start: Option<&'a Weights>,
     /// The single rank.
     pub ranks: Ranks<'a>,
-    /// Whether the configuration leaves the solver open; it then has the one preferred by the cost model.
+    /// Whether the configuration left the solver open; it then holds the cost model's choice.
     pub is_open: bool,
     /// Bytes that the tables of methods of passes, and those of coordinate descent in f64, may take.
     pub newton_room: u64,
     pub fine_room: u64,
 }
 
-/// How far a run is.
+/// The stage of a run.
 pub(super) enum Stage {
     /// Coordinate descent, in an epoch or between two.
     Descent { solver: OutOfCore, in_epoch: bool },
-    /// In f64, from these weights and α; from those of the solver where there are none yet.
+    /// In f64, from these weights and α; if empty, from the solver's.
     Fine(OutOfCore, Vec<Vec<f64>>),
     /// A method of passes, after this many epochs of the others.
     Passes(Box<dyn PassSolver>, usize),
@@ -80,7 +80,7 @@ impl InMemory<'_> {
         self.race().is_open
     }
 
-    /// The stage that a checkpoint holds.
+    /// The stage saved in a checkpoint.
     pub fn resume(&self, progress: &Progress, state: State<'static>) -> Result<Stage, TrainError> {
         let mut solver = self.descent();
         Ok(match state {
@@ -161,7 +161,7 @@ impl InMemory<'_> {
     }
 
     fn race(&self) -> Race {
-        // For rows in the processor's caches, visits take less time than the model says, and products more.
+        // For rows in the processor's caches, visits take less time than in the model, and products more.
         let a_value = match self.shape.layout {
             Layout::Dense { .. } => 0.2,
             _ => 2.0,
@@ -174,7 +174,7 @@ impl InMemory<'_> {
         Race {
             visit: 30.0 + a_value * self.values(),
             newton: 2.0 * costs.1,
-            // For more rows the model is good enough, and a false start costs seconds; where L-BFGS applies it is always.
+            // For more rows the model is good enough, and a false start costs seconds; if L-BFGS applies, it always is.
             is_open: self.is_open
                 && !Lbfgs::applies(&self.problem)
                 && self.problem.penalty() == Penalty::L2
@@ -235,12 +235,12 @@ impl InMemory<'_> {
     }
 }
 
-/// When coordinate descent gives way to Newton's method.
+/// Decides when coordinate descent hands over to Newton's method.
 struct Race {
     /// Nanoseconds of a visit, and of Newton's method to the end, about.
     visit: f64,
     newton: f64,
-    /// Whether it does so for being slower.
+    /// Whether it may hand over for being slower.
     is_open: bool,
     /// Whether a method of passes can be used at all.
     passes_can: bool,
@@ -258,7 +258,7 @@ impl Race {
         let pace = (was / gap).ln() / (visit * (visits - before) as f64);
         let left = (gap / target).ln() / pace;
         let late = !(pace > 0.0 && left < 0.5 * newton);
-        // `newton` is twice what the model says, which is too little for many features.
+        // `newton` is twice the model's estimate, which is too low for many features.
         self.is_open && (spent > 0.1 * newton && late || spent > 0.25 * newton)
     }
 }
@@ -273,7 +273,7 @@ fn gaps(epochs: &[EpochRecord]) -> Vec<(u64, f64)> {
     epochs.iter().map(after).collect()
 }
 
-/// Whether epochs bring the weights no nearer to the optimum, as where 32 bits allow no better.
+/// Whether epochs no longer approach the optimum, for instance at the precision of 32 bits.
 fn is_stuck(gaps: &[(u64, f64)]) -> bool {
     let Some((last, earlier)) = gaps.split_last() else {
         return false;
@@ -284,7 +284,7 @@ fn is_stuck(gaps: &[(u64, f64)]) -> bool {
             .all(|(_, gap)| last.1 > 0.7 * gap)
 }
 
-/// What follows an epoch.
+/// The step after an epoch.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Ends,
@@ -298,7 +298,7 @@ struct Course<'a> {
     run: &'a InMemory<'a>,
     rows: &'a RowTable,
     race: Race,
-    /// The indices that features of the rows were given, where these are not their own.
+    /// The new indices of the rows' features, if they were renumbered.
     numbering: Option<Arc<FeatureNumbering>>,
 }
 
@@ -375,7 +375,7 @@ impl Course<'_> {
         ControlFlow::Continue(Stage::Passes(self.run.by_passes(), journal.epochs.len()))
     }
 
-    /// In f64, from `values`, or where there are none from the α of `solver`.
+    /// In f64, from `values`, or if empty from the α of `solver`.
     fn descend_finely(
         &self,
         solver: &OutOfCore,
@@ -452,7 +452,7 @@ impl Course<'_> {
         })
     }
 
-    /// The next stage after the epochs so far, the last of which may have been `fine`.
+    /// The next stage after the epochs so far; `fine` says that the last was in f64.
     fn then(&self, journal: &Journal<'_>, fine: bool) -> Then {
         let config = self.run.config;
         let gaps = gaps(&journal.epochs);
@@ -468,7 +468,7 @@ impl Course<'_> {
         let most = config.target.most();
         let is_near = most.is_none_or(|most| gap <= most) && config.target.gap().is_none();
         let is_over = self.is_over(visits, gaps.len() as u64);
-        // Where nobody limited the visits, they end only what nothing else can.
+        // The default limit of visits applies only if no other method can take over.
         let goes_on = passes_can && config.epochs == LinearConfig::default().epochs;
         if gap <= target || stuck && is_near {
             Then::Ends

@@ -1,4 +1,4 @@
-//! The coefficients of a model of maximum likelihood, with names: what summary, report and messages show of them.
+//! The coefficients of a model of maximum likelihood, with names: for summary, report and messages.
 
 use pelton_format::Scale;
 use pelton_linear::{
@@ -10,10 +10,10 @@ use crate::summary::{CoefficientFigures, InferenceFigures};
 
 /// Coefficients that the command prints.
 const PRINTED: usize = 40;
-/// Names in a sentence.
+/// Most names in a sentence.
 const NAMED: usize = 5;
 
-/// The coefficients of all vectors, over so many records; `name` is what a feature is called.
+/// The coefficients of all vectors, from `records` records; `name` returns the name of a feature.
 pub(super) fn inference(
     problem: &Problem,
     found: &[Precision],
@@ -56,7 +56,7 @@ pub(super) fn inference(
     }
 }
 
-/// Sentences about coefficients that were not found.
+/// Warnings about coefficients that were not found.
 pub(super) fn warnings(found: &InferenceFigures) -> Vec<String> {
     let named = |of: &dyn Fn(&CoefficientFigures) -> bool| {
         let all: Vec<&str> = found

@@ -22,24 +22,24 @@ pub(super) struct Solved {
     pub certificate: Certificate,
     /// Share of the training examples that it predicts right.
     pub accuracy: f64,
-    /// What found it.
+    /// The solver that found it.
     pub solver: Solver,
     /// How precise the weights of each subproblem are, without a penalty.
     pub precision: Option<Vec<Precision>>,
 }
 
-/// What training found, and how.
+/// The solution, and how training read rows to find it.
 pub(super) struct Found {
     pub solved: Solved,
     /// How rows were read.
     pub access: String,
-    /// Of this rank's reading.
+    /// Meters of this rank's reading.
     pub meters: Meters,
-    /// What would make training easier.
+    /// Advice for easier training.
     pub advice: Option<String>,
 }
 
-/// What training left.
+/// The solution and the records of the run.
 pub(super) struct Trained {
     pub found: Found,
     pub epochs: Vec<EpochRecord>,
@@ -68,11 +68,11 @@ pub(super) struct Journal<'a> {
     work: Totals,
     at_epoch_start: Totals,
     events: Option<EventWriter>,
-    /// The data, where it is files.
+    /// The data, if it is in files.
     pub data: Option<Arc<Dataset>>,
-    /// What its records said in the first whole epoch, on all ranks.
+    /// Content sum of its records in the first whole epoch, on all ranks.
     first: Option<ContentSum>,
-    /// What they have said in this epoch on this rank.
+    /// Content sum of this epoch so far, on this rank.
     so_far: Option<ContentSum>,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Journal<'a> {
         self.earlier_wall_s = progress.wall_s;
         self.done = self.done.plus(&progress.totals);
         self.epochs = progress.epochs;
-        // Means of features are added up rank by rank, so the last bits of scaled rows depend on how many there are.
+        // Means of features are added up rank by rank, so the last bits of scaled rows depend on the number of ranks.
         let is_same = progress.ranks == self.heading.ranks || !is_scaled;
         self.first = progress.first.filter(|_| is_same);
         let so_far = progress.so_far.filter(|_| is_same);
@@ -121,16 +121,16 @@ impl<'a> Journal<'a> {
         });
     }
 
-    /// Adds what rows of this rank said.
+    /// Adds the content sum of rows of this rank.
     pub fn see(&mut self, content: ContentSum) {
         if let Some(so_far) = &mut self.so_far {
             *so_far += content;
         }
     }
 
-    /// Ends an epoch of the data: compares what its records said with the first. All ranks call it.
+    /// Ends an epoch of the data: compares its content sum with that of the first epoch. All ranks call it.
     ///
-    /// Errors: the same records said something else.
+    /// Errors: different contents of the same records.
     pub fn end_content(&mut self) -> Result<(), TrainError> {
         let whole = self.so_far.replace(ContentSum::default());
         let Some(whole) = summed(whole, self.ranks.0)? else {
@@ -145,7 +145,7 @@ impl<'a> Journal<'a> {
         }
     }
 
-    /// Forgets lines of metrics of epochs that will be trained again.
+    /// Deletes the lines of metrics of epochs that will be trained again.
     pub fn keep_metrics(&mut self) -> Result<(), TrainError> {
         Ok(self.folder.keep_metrics(self.epochs.len())?)
     }
@@ -170,7 +170,7 @@ impl<'a> Journal<'a> {
         Ok(agreed)
     }
 
-    /// The figures of the epoch that ends, as far as the work of all ranks says them; the next one begins.
+    /// The figures of the epoch that ends, computed from the work of all ranks; begins the next epoch.
     pub fn end_epoch(&mut self, visits: u64, rows: u64) -> EpochRecord {
         let (now, before) = (self.work, self.at_epoch_start);
         self.at_epoch_start = now;

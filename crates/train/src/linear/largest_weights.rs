@@ -4,13 +4,13 @@ use pelton_format::{Dataset, Numbering, Schema};
 use pelton_linear::{Model, positive_class};
 use pelton_run::SignedBars;
 
-/// Weights shown of one vector, and of each of several.
+/// Weights shown for one vector, and for each of several.
 const MOST: usize = 30;
 const MOST_EACH: usize = 10;
-/// Classes whose weights are shown.
+/// Most classes to show weights of.
 const MOST_CLASSES: usize = 6;
 
-/// The largest weights: of a model of one vector, or of each of its first classes.
+/// The largest weights of a model with one vector, or of each of its first classes.
 pub(super) fn largest_weights(model: &Model, dataset: &Dataset) -> Vec<SignedBars> {
     let vectors = model.weights.subproblems();
     let most = if vectors == 1 { MOST } else { MOST_EACH };
@@ -22,7 +22,7 @@ pub(super) fn largest_weights(model: &Model, dataset: &Dataset) -> Vec<SignedBar
     };
     let shown = (0..vectors.min(MOST_CLASSES)).map(|vector| {
         let weights = &model.weights.vector(vector)[..model.weights.features()];
-        // Of two classes values above 0 are for the first, which need not be the positive one.
+        // With two classes, values above 0 mean the first, which need not be the positive one.
         let is_turned = model.classes.len() == 2 && positive_class(&model.classes) == 1;
         let sign = if is_turned { -1.0 } else { 1.0 };
         let found = largest(weights, most);
@@ -64,7 +64,7 @@ pub(super) fn largest_weights(model: &Model, dataset: &Dataset) -> Vec<SignedBar
 /// The names of features: those of their columns, or else their indices as the file counts them.
 pub(super) struct Names {
     columns: Vec<String>,
-    /// Whether features without a name of their own are those that hashed columns share.
+    /// Whether features without a name are those of hashed columns.
     are_hashed: bool,
     numbering: Option<Numbering>,
 }
@@ -82,7 +82,7 @@ impl Names {
         self.are_hashed && at >= self.columns.len()
     }
 
-    /// What a feature is called.
+    /// The name of a feature.
     pub fn of(&self, at: usize) -> String {
         match (self.columns.get(at), self.numbering) {
             (Some(name), _) => name.clone(),
@@ -93,9 +93,9 @@ impl Names {
     }
 }
 
-/// The places of the largest weights other than 0 by their size, the largest first, of equal ones the first.
+/// Indices of the largest nonzero weights by size, largest first; ties by index.
 ///
-/// Cost: a pass, without memory for each weight.
+/// Costs one pass, and memory for `most` weights only.
 fn largest(weights: &[f32], most: usize) -> Vec<usize> {
     let size = |at: usize| weights[at].abs();
     let mut found: Vec<usize> = Vec::with_capacity(most + 1);

@@ -9,7 +9,7 @@ use crate::error::TrainError;
 
 /// A method of training.
 pub(super) trait Method {
-    /// Restores the state of the run before, and returns where training continues, as text.
+    /// Restores the state of the run before, and returns the position at which training continues, as text.
     ///
     /// Errors: a checkpoint that is damaged or of another run. Nothing in the folder is changed.
     fn restore(
@@ -19,7 +19,7 @@ pub(super) trait Method {
         state: State<'static>,
     ) -> Result<String, TrainError>;
 
-    /// Where training begins, which all ranks have alike.
+    /// Position at which training begins, which must be equal on all ranks.
     fn place(&self) -> Alike;
 
     /// Trains to the end. An interruption saves the state and is an error.

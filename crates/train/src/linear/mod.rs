@@ -84,10 +84,10 @@ pub fn run(config: &LinearConfig, context: RunContext<'_>) -> Result<LinearSumma
     })
 }
 
-/// Trains a linear model as [`run`] does and hands it to the caller. Copies that training needs are unnamed
-/// files in `scratch_dir`, by default the system's folder for temporary files; nothing remains.
+/// Trains a linear model as [`run`] does and hands it to the caller. Scratch copies are unnamed files in `scratch_dir`,
+/// by default the system's folder for temporary files; nothing remains.
 ///
-/// Errors: as of [`run`]; an interrupted run is lost.
+/// Errors: those of [`run`]; an interrupted run is lost.
 pub fn fit(config: &LinearConfig, context: RunContext<'_>) -> Result<Fitted, TrainError> {
     let mut config = config.clone();
     config.scratch_dir.get_or_insert_with(std::env::temp_dir);
@@ -124,8 +124,8 @@ fn train<T>(
     let task = &task;
     task.tell();
 
-    // All errors in the arguments have been found by now, except a checkpoint of another run: only then is the
-    // folder created, cleared, or its configuration replaced.
+    // All errors in the arguments have been found by now, except a checkpoint of another run: only now may the folder
+    // be created or cleared, or its configuration replaced.
     let mut method = method_for(task);
     let resumed = match &rest.earlier {
         Some(before) => resume(&mut *method, before, rest.given.decisive(), task, observer)?,
@@ -252,7 +252,8 @@ fn write_and_test(
     Ok((model, tested))
 }
 
-/// Reads data with other times than when a checkpoint was written, before coordinate descent resumes.
+/// Reads the data, if its files have other times than when the checkpoint was written, before coordinate descent
+/// resumes.
 fn check_content(
     task: &Task<'_>,
     progress: &Progress,
@@ -279,7 +280,7 @@ fn optimum(task: &Task<'_>, observer: Observer<'_>) -> Result<Option<f64>, Train
     let gap = match task.config.optimum {
         Optimum::Unknown => return Ok(None),
         Optimum::Value(value) => return Ok(Some(value)),
-        // A hundredth of the target is as precise as the run can measure.
+        // The run cannot measure more precisely than a hundredth of the target.
         Optimum::Auto => {
             let target = task.config.target.gap();
             target.map_or(1e-6, |target| (0.01 * target).clamp(1e-6, 1e-4))

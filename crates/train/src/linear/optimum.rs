@@ -1,4 +1,4 @@
-//! The optimum that relative differences refer to, solved for before training.
+//! The optimum that relative differences refer to, computed before training.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -40,8 +40,7 @@ fn certificate(
 
 /// Solves the problem to the relative gap `wanted_gap`.
 ///
-/// The value returned is the best primal value found; its distance to the optimum is at most the
-/// gap to the best dual value.
+/// The value returned is the best primal value found; it exceeds the optimum by at most its gap to the best dual value.
 pub(super) fn optimum(
     task: &Task<'_>,
     wanted_gap: f64,
@@ -122,7 +121,7 @@ fn by_passes(
     Ok(found)
 }
 
-/// Block by block: blocks as large as the budget, many inner passes.
+/// Block by block, with blocks as large as the budget and many inner passes.
 fn by_descent(
     task: &Task<'_>,
     wanted_gap: f64,
@@ -164,7 +163,7 @@ fn by_descent(
                 certificate(task, &mut solver, &mut reading)?
             }
         };
-        // The best of either side bounds the optimum, whichever epochs they come from.
+        // The best primal and dual values bound the optimum even if they come from different epochs.
         let kept = best.get_or_insert(certificate);
         kept.primal = kept.primal.min(certificate.primal);
         kept.dual = kept.dual.max(certificate.dual);

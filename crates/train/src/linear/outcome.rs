@@ -1,5 +1,5 @@
-//! The results of a finished run: the model in two formats, written before it is tested, the figures, and the
-//! report; or only the model, for a caller without a folder.
+//! The results of a finished run: the model in two formats (written before it is tested), the figures, and the report;
+//! or only the model, for a caller without a folder.
 
 use pelton_data::plan_of;
 use pelton_format::Dataset;
@@ -18,10 +18,10 @@ use crate::trained::MODEL_SAFETENSORS;
 /// The same in LIBLINEAR's format.
 const MODEL_TEXT: &str = "model.txt";
 
-/// More labels than this give a note: they may be numbers rather than classes.
+/// More labels than this cause a note: they may be numbers rather than classes.
 const MANY_CLASSES: usize = 100;
 
-/// A trained model and the proof of how good it is.
+/// A trained model and its certificate.
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The model.
@@ -30,11 +30,11 @@ pub struct Fitted {
     pub certificate: Certificate,
     /// Epochs, or passes of Newton's method or of L-BFGS.
     pub epochs: u64,
-    /// What would make training easier, where something would.
+    /// Advice for easier training, if any.
     pub advice: Option<String>,
     /// Notes for the user about the data, such as columns that were left out.
     pub notes: Vec<String>,
-    /// How sure the coefficients are, where there is no penalty.
+    /// Precision of the coefficients, if there is no penalty.
     pub inference: Option<InferenceFigures>,
 }
 
@@ -65,7 +65,7 @@ pub(super) fn fitted(task: &Task<'_>, ended: Ended) -> Fitted {
     }
 }
 
-/// The note on data with so many labels that they are hardly classes.
+/// The note on data with too many labels to be classes.
 pub(super) fn many_classes(dataset: &Dataset, loss: Loss) -> Option<String> {
     let classes = dataset.labels().len();
     let each = if loss.is_of_all_classes() {
@@ -99,7 +99,7 @@ pub(super) fn write(
     let solved = &found.solved;
     let dataset = &task.rows.data.dataset;
     let by_passes = solved.solver.is_by_passes();
-    // Such a pass reads the files in their order, whatever the `order`.
+    // Passes read the files in their order and ignore `order`.
     let (order, randomness) = if by_passes {
         (
             Order::Sequential,
@@ -177,7 +177,7 @@ pub(super) fn write(
     Ok(summary)
 }
 
-/// A sentence about training that did not improve the model since its first epoch, far from the optimum.
+/// A warning if training did not improve the model after its first epoch, far from the optimum.
 fn no_better(epochs: &[EpochRecord], certificate: &Certificate) -> Option<String> {
     const FAR: f64 = 0.1;
     let first = epochs.first().filter(|_| epochs.len() > 1)?.primal;
@@ -194,7 +194,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
     let dataset = &task.rows.data.dataset;
     Model {
         loss: task.config.loss,
-        // Without the weights of the records it says nothing.
+        // The cost means nothing without the weights of the records.
         cost: (task.weighting.digest() == 0).then_some(task.config.cost),
         class_weights: task.problem.class_weights().to_vec(),
         classes: dataset.labels().clone(),
@@ -209,7 +209,7 @@ pub(super) fn model(task: &Task<'_>, weights: Weights) -> Model {
     }
 }
 
-/// Writes `model.safetensors`, and `model.txt` (LIBLINEAR's format) where that can hold it.
+/// Writes `model.safetensors`, and `model.txt` (LIBLINEAR's format) if that format can represent it.
 pub(super) fn write_model(
     folder: &RunFolder,
     task: &Task<'_>,
@@ -219,7 +219,7 @@ pub(super) fn write_model(
     let (number, before) = folder.begin(Set::Model)?;
     model.write_safetensors(&folder.file(MODEL_SAFETENSORS)?, interrupt)?;
     let mut files = Entries::from([folder.entry(MODEL_SAFETENSORS)?]);
-    // LIBLINEAR's format knows whole numbers of 32 bits as labels only.
+    // LIBLINEAR's format allows only 32-bit integers as labels.
     let is_whole = |label: &f64| f64::from(*label as i32) == *label;
     let is_named = task.rows.data.dataset.labels_are_names();
     let is_known = model.is_in_liblinear() && !is_named;

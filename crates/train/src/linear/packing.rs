@@ -1,10 +1,10 @@
-//! Copies the rows of text that does not fit in memory into a scratch file of packed rows, in a pass before
-//! training: every epoch decodes them again, and packed rows decode many times faster than text.
+//! Copies text rows that do not fit in memory into a scratch file of packed rows, in a pass before training: every
+//! epoch decodes all rows, and packed rows decode many times faster than text.
 //!
-//! The rule: text, on one rank, blocks that are read again in each of at least [`LEAST_EPOCHS`] epochs, an order that
-//! does not go by the bytes of the file, packed rows that are no longer than the text (others, of short numbers, were
-//! measured as fast from either), and [`LEAST_SPACE`] times as much space, since shuffled scratch files need
-//! as much again. Each of several ranks would have to copy what it reads, or find where others did.
+//! The rule: text, on one rank, blocks read again in each of at least [`LEAST_EPOCHS`] epochs, an order that does not
+//! depend on byte positions in the file, packed rows at most as long as the text (for others, with short numbers, both
+//! measured equally fast), and free space for [`LEAST_SPACE`] times the rows, since shuffled scratch files need as much
+//! again. With several ranks, each would have to copy the rows it reads, or find those of others.
 
 use std::path::Path;
 
@@ -23,12 +23,12 @@ use crate::error::TrainError;
 const LEAST_EPOCHS: u64 = 4;
 const LEAST_SPACE: u64 = 4;
 
-/// Whether a copy of data that does not fit in memory pays, if there is space for it.
+/// Whether copying data that does not fit in memory pays, given space for it.
 pub(super) fn pays(config: &LinearConfig, data: &OpenedData, ranks: Ranks<'_>) -> bool {
     let dataset = &data.dataset;
     ranks.size() == 1
         && config.epochs >= LEAST_EPOCHS
-        // A modelled device is that of the files.
+        // A modelled device applies to the files only.
         && data.modelled.is_none()
         && units_of(dataset, config.order).is_none()
         && dataset.files().iter().all(DataFile::is_text_of_numbers)
@@ -37,7 +37,7 @@ pub(super) fn pays(config: &LinearConfig, data: &OpenedData, ranks: Ranks<'_>) -
         && !needs_files(dataset, config)
 }
 
-/// Packs the rows, or says why they are read from text.
+/// Packs the rows, or notes why they are read from text.
 pub(super) fn try_to_pack(
     rows: &mut Rows,
     config: &LinearConfig,
@@ -45,7 +45,7 @@ pub(super) fn try_to_pack(
 ) -> Result<(), TrainError> {
     let needed = PackedCopy::bytes_for(&rows.data.dataset).unwrap_or(0);
     let folder = folder(config);
-    // A folder that does not say finds out itself.
+    // If the folder does not report its free space, the copy itself may fail.
     let free = rustix::fs::statvfs(folder).map_or(u64::MAX, |status| {
         status.f_bavail.saturating_mul(status.f_frsize)
     });
@@ -88,7 +88,7 @@ pub(super) fn pack(
     Ok(())
 }
 
-/// The scratch folder, or the nearest above it that exists: a run folder is made only when the run begins.
+/// The scratch folder, or its nearest existing parent: a run folder is created only when the run begins.
 fn folder(config: &LinearConfig) -> &Path {
     let scratch = config.scratch_dir.as_deref().unwrap_or(Path::new("."));
     let mut folders = scratch.ancestors().filter(|folder| folder.is_dir());

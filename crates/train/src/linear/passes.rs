@@ -1,5 +1,5 @@
-//! Methods of passes, such as Newton's: over rows in memory, or over files in their order, with a line of metrics after
-//! each, checkpoints between them, and the certificate of the last.
+//! Pass methods, such as Newton's, over rows in memory or over files in their order, with a line of metrics after each
+//! pass, checkpoints between passes, and a certificate of the last.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,24 +29,24 @@ use crate::checkpoint::{Progress, State, Totals};
 use crate::config::{LinearConfig, Solver, Target};
 use crate::error::TrainError;
 
-/// Relative gap that ends a run without a target: steps that are this near cost no more than those before.
+/// Relative gap that ends a run without a target: steps this near cost no more than earlier ones.
 pub(super) const WANTED: f64 = 1e-6;
-/// Most passes over rows in memory, and of L-BFGS and working sets over any, where nothing is said: as many as an epoch of coordinate descent
-/// may make over its block, and they cost no more.
+/// Default limit of passes over rows in memory, and of L-BFGS and working sets over any: the inner passes that an epoch
+/// of coordinate descent may make over its block, which cost no less.
 const MOST_PASSES: u64 = 300;
 
-/// What a method of passes needs.
+/// The inputs of a pass method.
 pub(super) struct Needs<'a> {
     pub problem: &'a Arc<Problem>,
     pub records: u64,
     pub interrupt: &'a Interrupt,
-    /// Bytes next to the rows.
+    /// Bytes available in addition to the rows.
     pub memory: u64,
     /// Weights to begin from.
     pub start: Option<&'a Weights>,
 }
 
-/// The method of passes that a configuration says, from its start.
+/// The configured pass method, at its start.
 pub(super) fn solver_for(config: &LinearConfig, needs: &Needs<'_>) -> Box<dyn PassSolver> {
     let problem = Arc::clone(needs.problem);
     let wanted = config.target.gap().unwrap_or(WANTED);
@@ -83,7 +83,7 @@ pub(super) fn most_passes(config: &LinearConfig, in_core: bool) -> u64 {
     }
 }
 
-/// What passes go over.
+/// The rows that passes read.
 #[derive(Clone, Copy)]
 pub(super) enum Over<'a> {
     /// This rank's rows, in memory.
@@ -100,15 +100,15 @@ pub(super) struct Passes<'a> {
     pub ranks: Ranks<'a>,
     pub interrupt: &'a Interrupt,
     pub meters: &'a mut Meters,
-    /// What the records of files said, once it is known.
+    /// Content sum of the records of files, once known.
     pub content: Option<ContentSum>,
-    /// Advice for easier training, if rows of files are to be examined for it.
+    /// Filled with advice for easier training, if the rows of files should be examined.
     pub advice: Option<&'a mut Option<String>>,
 }
 
 impl Passes<'_> {
-    /// One pass, with progress in rows reported to `seen`; `None` where an interruption ended it, on all ranks,
-    /// and nothing has changed.
+    /// One pass, with progress in rows reported to `seen`; `None` if an interruption ended it, on all ranks, with
+    /// nothing changed.
     pub fn make(
         &mut self,
         solver: &mut dyn PassSolver,
@@ -170,7 +170,7 @@ impl Passes<'_> {
         }
     }
 
-    /// The weights found, the share of rows that they predict right, and what it took to find that out.
+    /// The weights found, the share of rows that they predict right, and the totals of measuring that share.
     fn best(&self, solver: &dyn PassSolver) -> Result<(Weights, f64, Totals), TrainError> {
         let (weights, losses) = solver.best();
         if let Some(losses) = losses {
@@ -196,7 +196,7 @@ impl Passes<'_> {
     }
 }
 
-/// What several passes over files took.
+/// The added meters of passes over files.
 fn added(all: &Meters, pass: &Meters) -> Meters {
     Meters {
         load_s: all.load_s + pass.load_s,
@@ -231,8 +231,8 @@ pub(super) fn train(
     let limit = most_passes(config, in_memory);
     let visits = passes.records * passes.problem.subproblems() as u64;
     let last = journal.epochs.get(epochs_before..).and_then(<[_]>::last);
-    // Working sets look again at the weights they resume from, which have their line of metrics, and so does what is to say
-    // how precise weights are.
+    // Working sets, and runs that report the precision of weights, repeat the pass over the weights they resume from;
+    // its line of metrics exists already.
     let is_precise = passes.problem.penalty() == Penalty::None;
     let looks_again = is_precise || passes.problem.penalty().l1_share() > 0.0;
     let mut done = !is_precise && last.is_some_and(|last| last.relative_gap <= wanted);
@@ -240,7 +240,7 @@ pub(super) fn train(
         .filter(|_| looks_again)
         .map(|last| (last.primal, last.dual));
     loop {
-        // Of the rows in memory, or of the pass before.
+        // Content sum of the rows in memory, or of the pass before.
         if let Some(content) = passes.content.take() {
             journal.see(content);
             journal.end_content()?;
@@ -256,7 +256,7 @@ pub(super) fn train(
             save(&*solver, journal)?;
             return Err(journal.interrupted());
         };
-        // One clock decides for all ranks.
+        // Rank 0's clock decides for all ranks.
         let every = config.checkpoint_every_s;
         let due = journal.unsaved_s() >= every || began.elapsed().as_secs_f64() >= every;
         let agreed = journal.agree(false, due, totals_of(passes.meters))?;
@@ -300,7 +300,7 @@ pub(super) struct PassSession<'a> {
 }
 
 impl<'a> PassSession<'a> {
-    /// As the configuration of the task says, with this target.
+    /// A session with the task's configuration and this target.
     pub fn new(task: &'a Task<'a>, target: Target) -> PassSession<'a> {
         let config = LinearConfig {
             target,
@@ -320,7 +320,8 @@ impl<'a> PassSession<'a> {
         }
     }
 
-    /// Shows the solver and the passes over the rows of the task, which are read first where they fit in memory.
+    /// Calls `work` with the solver and the passes over the rows of the task, which are read first if they fit in
+    /// memory.
     pub fn over<T>(
         self,
         work: impl FnOnce(Box<dyn PassSolver>, &mut Passes<'_>) -> Result<T, TrainError>,

@@ -1,4 +1,4 @@
-//! The passes over the data before training, each if requested or useful: rows are packed, scaled, renumbered.
+//! The passes over the data before training, each if requested or useful: pack, scale and renumber rows.
 
 use pelton_data::OpenedData;
 use pelton_linear::Scaling;
@@ -13,7 +13,7 @@ use crate::checkpoint::Progress;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Makes the passes that the configuration asks for, that pay, or that the run before made.
+/// Makes the passes that are configured, that pay, or that the run before made.
 pub(super) fn prepare(
     config: &LinearConfig,
     (data, target_centre): (OpenedData, f64),

@@ -14,7 +14,7 @@ use crate::error::TrainError;
 
 /// The size of a problem over some rows.
 pub(super) struct Shape {
-    /// What messages call the rows.
+    /// Name of the rows in messages.
     pub name: String,
     pub layout: Layout,
     pub records: u64,
@@ -88,7 +88,7 @@ pub(super) fn problem(
     Ok(problem)
 }
 
-/// A model for each of the costs and folds of a configuration, where it has folds.
+/// A model for each cost and fold of a configuration, if it has folds.
 pub(super) fn with_folds(
     config: &LinearConfig,
     problem: Problem,
@@ -110,14 +110,14 @@ pub(super) fn with_folds(
     Ok(problem.with_grid(&factors, Some((of_record, folds as u8)))?)
 }
 
-/// Features up to which a table of all of them is made in a moment.
+/// Up to this many features, allocating a table of all of them takes a moment.
 const FEW_FEATURES: u64 = 1 << 25;
-/// Features for each stored value above which nearly all features are holes in the numbering.
+/// With more features than this per stored value, nearly all features are holes in the numbering.
 const MOST_HOLES: u64 = 64;
 
-/// Refuses data where hardly any of the features occur, since tables, checkpoint and model contain all of
-/// them; and problems where α and w, with the two copies of w for writing a model, exceed the memory that this process may have,
-/// such as one against the rest over labels that are not classes.
+/// Refuses data in which hardly any features occur, since tables, checkpoint and model contain all of them; and
+/// problems for which α and w, with the two copies of w for writing a model, exceed the memory that this process may
+/// have, such as one against the rest over labels that are not classes.
 fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     let (name, features, stored) = (&shape.name, shape.features, shape.stored);
     if features > FEW_FEATURES && features / MOST_HOLES > stored {
@@ -142,7 +142,7 @@ fn check_tables(problem: &Problem, shape: &Shape) -> Result<(), TrainError> {
     check_memory(shape, problem.subproblems() as u64, &what, remedy)
 }
 
-/// Refuses so many subproblems that their α and w exceed the memory that this process may have.
+/// Refuses a number of subproblems if their α and w exceed the memory that this process may have.
 fn check_memory(
     shape: &Shape,
     subproblems: u64,
@@ -156,7 +156,7 @@ fn check_memory(
 }
 
 fn check_bytes(name: &str, bytes: u128, what: &str, remedy: &str) -> Result<(), TrainError> {
-    // A system that does not say finds out itself.
+    // If the system reports no limit, the allocation may fail.
     match memory_limit() {
         Some(memory) if bytes > u128::from(memory) => Err(TrainError::config(format!(
             "{name}: {what}, which needs {bytes} bytes for the tables of the solver, and this process may have {memory}; {remedy}"

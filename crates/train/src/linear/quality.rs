@@ -1,4 +1,4 @@
-//! The part of a report that says how well the model predicts the test data.
+//! The part of a report on how well the model predicts the test data.
 
 use pelton_run::{Curve, Table};
 
@@ -7,7 +7,7 @@ use crate::summary::LinearSummary;
 /// Name, value and explanation.
 pub(super) type Figure = (String, String, String);
 
-/// Classes shown.
+/// Most classes shown.
 const MOST_CLASSES: usize = 50;
 
 pub(super) fn percent(share: f64) -> String {
@@ -114,7 +114,7 @@ pub(super) fn figures(summary: &LinearSummary) -> Vec<Figure> {
     first.into_iter().chain(rest).flatten().collect()
 }
 
-/// The ROC curve and the calibration of two classes, where they are known.
+/// The ROC curve and the calibration of two classes, if known.
 pub(super) fn curves(summary: &LinearSummary, roc: &[(f64, f64)]) -> Vec<Curve> {
     let Some(test) = &summary.test else {
         return Vec::new();

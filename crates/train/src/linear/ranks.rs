@@ -1,8 +1,7 @@
 //! The ranks of a run, and their communication outside the solver.
 //!
-//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Only rank 0
-//! writes files. What could differ between ranks (an interruption, the clock, seconds and bytes) is agreed once a
-//! pass.
+//! After every pass all ranks hold the same w and sums, so each takes the same decisions from them. Only rank 0 writes
+//! files. Ranks agree once a pass on values that could differ (an interruption, the clock, seconds and bytes).
 
 use std::sync::Arc;
 
@@ -25,19 +24,19 @@ fn stripe_of(id: u64, stripe: u64, ranks: u32) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Ranks<'a>(pub &'a Comm);
 
-/// What is agreed after a block.
+/// The agreement after a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Agreed {
     /// Whether the run must end early.
     pub interrupted: bool,
-    /// Whether rank 0's clock asks for a checkpoint.
+    /// Whether a checkpoint is due by rank 0's clock.
     pub due: bool,
     /// Work of all ranks: bytes and rows added up, seconds as their mean.
     pub totals: Totals,
 }
 
 impl<'a> Ranks<'a> {
-    /// The ranks, where there are several.
+    /// The ranks, if there are several.
     pub fn comm(self) -> Option<&'a Comm> {
         Some(self.0).filter(|comm| comm.size() > 1)
     }
@@ -50,9 +49,9 @@ impl<'a> Ranks<'a> {
         self.0.size()
     }
 
-    /// The part of every global batch that this rank takes; The records of its own stripes of the files;
-    /// `None` for all. So it reads the same 1/R of them in every epoch. Stripes are short next to a class or a
-    /// day of the data.
+    /// The part of every global batch that this rank takes: the records of its own stripes of the files; `None` for
+    /// all. So it reads the same 1/R of them in every epoch. Stripes are short compared with a class or a day of the
+    /// data.
     pub fn share(self, dataset: &Dataset) -> Option<Share> {
         let comm = self.comm()?;
         let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
@@ -60,7 +59,7 @@ impl<'a> Ranks<'a> {
         Some(Share::of(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
     }
 
-    /// Calls `with` with the functions for exchange, which do nothing for a single rank.
+    /// Calls `with` with the exchange functions, which do nothing for a single rank.
     pub fn together<T>(
         self,
         with: impl FnOnce(&mut Peers<'_, TrainError>) -> Result<T, TrainError>,
@@ -68,8 +67,8 @@ impl<'a> Ranks<'a> {
         with(&mut |what| exchange(self.0, what))
     }
 
-    /// Opens a data set: rank 0 first, which may generate or index it. The speed of its device is rank
-    /// 0's on all, since the division into blocks follows from it.
+    /// Opens a data set: rank 0 first, which may generate or index it. All ranks use the device speed of rank 0, since
+    /// the division into blocks follows from it.
     pub fn open(
         self,
         config: &DataConfig,
@@ -154,7 +153,7 @@ impl<'a> Ranks<'a> {
                 used_bytes: used as u64,
                 written_bytes: written as u64,
                 skipped_records: skipped as u64,
-                // The solver's counts are of all ranks already.
+                // The solver's counts already cover all ranks.
                 visits: own.visits,
                 rows: own.rows,
                 ..Totals::default()
@@ -162,7 +161,7 @@ impl<'a> Ranks<'a> {
         })
     }
 
-    /// Fails on all ranks where they have met more bad records than they may.
+    /// Fails on all ranks if together they met more bad records than allowed.
     pub fn check_bad_records(
         self,
         feed: &FetchOptions,
@@ -182,7 +181,7 @@ impl<'a> Ranks<'a> {
     }
 }
 
-/// Does what the solver asks for.
+/// Performs the solver's request.
 fn exchange(comm: &Comm, what: Exchange<'_>) -> Result<(), TrainError> {
     match what {
         Exchange::Sum(values) => comm.all_reduce(values, Reduction::Sum)?,

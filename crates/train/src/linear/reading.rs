@@ -12,7 +12,7 @@ use super::scaling;
 use super::task::Task;
 use crate::error::TrainError;
 
-/// Reads every row of this rank; returns what that took, and what would make training easier.
+/// Reads every row of this rank; returns the meters, and advice for easier training.
 pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>), TrainError> {
     let (dataset, budget) = (&task.rows.data.dataset, &task.division.budget);
     let records = dataset.records().div_ceil(task.ranks.size() as u64);
@@ -30,31 +30,31 @@ pub(super) fn hold(task: &Task<'_>) -> Result<(RowTable, Meters, Option<String>)
     Ok((rows, meters, advice))
 }
 
-/// A block that was trained.
+/// A trained block.
 pub(super) struct Step {
     pub end: Place,
     pub ends_epoch: bool,
-    /// What its rows said.
+    /// Content sum of its rows.
     pub content: ContentSum,
 }
 
-/// A feed that can be closed between epochs, and resumes where it was.
+/// A feed that can be closed between epochs, and resumes at the same position.
 pub(super) struct Reading {
     dataset: Arc<Dataset>,
     plan: Arc<Plan>,
-    /// Their start is where the last block ended.
+    /// Their start is the end of the last block.
     options: FetchOptions,
     feed: Option<Fetch>,
     access: Access,
-    /// Of the feeds that were closed.
+    /// Meters of the closed feeds.
     before: Meters,
-    /// The advice from examining the first block, or that this is still to be done.
+    /// The advice from examining the first block, and whether that is still to do.
     looks: bool,
     advice: Option<String>,
 }
 
 impl Reading {
-    /// The feed, begun again where it is closed.
+    /// The feed, reopened if it was closed.
     fn feed(&mut self) -> Result<&mut Fetch, TrainError> {
         let feed = match self.feed.take() {
             Some(feed) => feed,
@@ -68,7 +68,7 @@ impl Reading {
         Ok(self.feed.insert(feed))
     }
 
-    /// Gives the feed's memory back until the next block.
+    /// Frees the feed's memory until the next block.
     fn pause(&mut self) {
         self.before = self.meters();
         self.feed = None;
@@ -124,8 +124,8 @@ impl Reading {
         Ok(reading)
     }
 
-    /// How a pass over all rows reads next to this feed, between two epochs. Where too little memory is set
-    /// aside for such passes, the feed gives its own away until the next block.
+    /// Options for a pass over all rows between two epochs, with this feed open. If too little memory is set aside for
+    /// such passes, closes the feed until the next block to use its memory.
     pub fn room_for_pass(&mut self, task: &Task<'_>) -> FetchOptions {
         let division = &task.division;
         let adjacent = FetchOptions {
@@ -143,7 +143,7 @@ impl Reading {
         division.feed.clone()
     }
 
-    /// Trains on the next block; `None` where the epochs are over.
+    /// Trains on the next block; `None` if the epochs are over.
     pub fn train_next(&mut self, solver: &mut OutOfCore) -> Result<Option<Step>, TrainError> {
         let looks = std::mem::take(&mut self.looks);
         let Some(batch) = next_wanted(self.feed()?, solver)? else {
@@ -165,13 +165,13 @@ impl Reading {
         self.access.to_string()
     }
 
-    /// Why this access path was taken.
+    /// The reason for this access path.
     pub fn describe(&self) -> Option<String> {
         let choice = self.feed.as_ref().and_then(Fetch::access_choice);
         choice.map(ToString::to_string)
     }
 
-    /// Gives the feed's memory back; returns what reading took, the access path, and what would make training easier.
+    /// Closes the feed; returns the meters of reading, the access path, and advice for easier training.
     pub fn close(self) -> (Meters, String, Option<String>) {
         (self.meters(), self.access(), self.advice)
     }

@@ -1,5 +1,5 @@
-//! The report of a linear run: how good the model is and what its weights are, what was read, convergence, where the
-//! time went, how well shuffled.
+//! The report of a linear run: quality and weights of the model, the data read, convergence, time by stage, and
+//! randomness of the order.
 
 use pelton_format::{ColumnUse, Dataset};
 use pelton_linear::Model;
@@ -11,10 +11,10 @@ use super::quality::{self, Figure};
 use crate::config::LinearConfig;
 use crate::summary::{CostFigures, LinearSummary};
 
-/// What the report is of.
+/// The inputs of a report.
 pub(super) struct Results<'a> {
     pub summary: &'a LinearSummary,
-    /// Points of the ROC curve of the test data, where there is one.
+    /// Points of the ROC curve of the test data, if any.
     pub roc: Vec<(f64, f64)>,
     pub model: &'a Model,
     /// The training data.
@@ -298,7 +298,7 @@ fn bars(summary: &LinearSummary) -> Vec<Bars> {
     }]
 }
 
-/// What cross-validation found.
+/// The results of cross-validation.
 fn costs(summary: &LinearSummary) -> Option<Table> {
     let search = summary.search.as_ref()?;
     let rows = search.costs.iter().map(|cost| {
@@ -334,7 +334,7 @@ fn costs(summary: &LinearSummary) -> Option<Table> {
 
 /// The columns of a table as they were read.
 fn columns(dataset: &Dataset) -> Option<Table> {
-    /// Columns shown.
+    /// Most columns shown.
     const MOST: usize = 200;
     let all = dataset.column_uses();
     let row = |column: &ColumnUse| {

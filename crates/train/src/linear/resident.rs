@@ -1,4 +1,4 @@
-//! Files whose records fit in memory: they are read once, into rows that stay.
+//! Training on files that fit in memory: reads the records once, into rows that stay.
 
 use pelton_comm::Alike;
 use pelton_format::ContentSum;
@@ -29,7 +29,7 @@ pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InM
         start: task.start.as_ref(),
         ranks: task.ranks,
         is_open: task.is_open,
-        // Columns are wanted even where the rows leave little.
+        // Tables by column are worth memory even if the rows leave little.
         newton_room: room.max(budget.bytes / 4),
         fine_room: room,
     }

@@ -15,15 +15,15 @@ use crate::config::{LinearConfig, Solver};
 use crate::error::TrainError;
 use crate::summary::SearchFigures;
 
-/// Begins the name of the state in the run folder.
+/// Name prefix of the state in the run folder.
 pub(super) const STATE: &str = "checkpoint/state";
-/// Name of what a search found, in the run folder.
+/// Name of a search's results in the run folder.
 pub(super) const KEPT: &str = "search.json";
 
-/// A setting that may change when a run is resumed, but not between a model and what reads it.
+/// This setting may change when a run is resumed, but not between a model and its reader.
 const LABEL: &str = "label";
 
-/// What a search among costs found, and of which data.
+/// The results of a search among costs, and the data they are from.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Kept {
     /// Fingerprint of the data set, and digest of the weights of its records.
@@ -32,13 +32,13 @@ pub(super) struct Kept {
     pub found: SearchFigures,
 }
 
-/// What the run folder of rank 0 holds of an earlier run; known to all ranks.
+/// The earlier run in rank 0's run folder, known to all ranks.
 #[derive(Default)]
 pub(super) struct Before {
     manifest: Option<Manifest>,
     /// The bytes of its state.
     state: Option<Vec<u8>>,
-    /// What its search among costs found.
+    /// The results of its search among costs.
     search: Option<Kept>,
 }
 
@@ -82,7 +82,7 @@ impl Before {
         TrainError::checkpoint(&path.unwrap_or_default(), problem)
     }
 
-    /// Refuses settings other than its own, but for a solver that both leave open.
+    /// Refuses settings other than its own, except a solver that both leave open.
     fn check_settings(&self, mut now: Settings, is_open: bool) -> Result<(), TrainError> {
         let Some(manifest) = &self.manifest else {
             return Ok(());
@@ -91,7 +91,7 @@ impl Before {
         if is_open && manifest.setting("solver") == Some(solver.as_str()) {
             now.insert("solver".to_string(), solver);
         }
-        // A column has several names, and the data is compared as it is read.
+        // A column can have several names; the contents are compared when they are read.
         match manifest.setting(LABEL) {
             Some(label) => now.insert(LABEL.to_string(), label.to_string()),
             None => now.remove(LABEL),
@@ -99,7 +99,7 @@ impl Before {
         Ok(manifest.check_settings(&now)?)
     }
 
-    /// What its search among costs found, if it was over this data.
+    /// The results of its search among costs, if that was over this data.
     ///
     /// Errors: a checkpoint of another problem, or of a run without such a search.
     pub fn searched(
@@ -112,7 +112,7 @@ impl Before {
         match self.search.as_ref().filter(is_same) {
             Some(kept) => match self.check_settings(settings, is_open) {
                 Ok(()) => Ok(Some(kept.found.clone())),
-                // Nothing was trained yet: the search is made again.
+                // Nothing was trained yet: search again.
                 Err(_) if self.state.is_none() => Ok(None),
                 Err(other) => Err(other),
             },
@@ -132,9 +132,8 @@ impl Before {
     }
 }
 
-/// Takes over what the run before decided where the configuration does not say: how large blocks
-/// are follows from it, and today's device or target might decide otherwise. Returns the progress, where there is a
-/// checkpoint.
+/// Takes over the earlier run's choices for open settings: the block size follows from them, and another device or
+/// target might lead to others. Returns the progress, if there is a checkpoint.
 pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Progress> {
     let progress = before.decoded().ok().flatten();
     let progress = progress.map(|(progress, _)| progress);
@@ -158,9 +157,9 @@ pub(super) fn take_over(before: &Before, config: &mut LinearConfig) -> Option<Pr
     progress
 }
 
-/// The checkpoint of the run before; `None` where none was written yet.
+/// The checkpoint of the run before; `None` if none was written yet.
 ///
-/// Errors: one that is damaged, of other data, or of another problem.
+/// Errors: a checkpoint that is damaged, of other data, or of another problem.
 pub(super) fn read(
     before: &Before,
     settings: Settings,
@@ -183,18 +182,18 @@ pub(super) fn read(
     Ok(Some((progress, state)))
 }
 
-/// Says that a checkpoint is another solver's.
+/// The error for a checkpoint of another solver.
 pub(super) fn other_solver(before: &Before) -> TrainError {
     before.wrong("belongs to a run with another `solver`")
 }
 
-/// A digest of vectors that all ranks have alike.
+/// A digest of vectors that are equal on all ranks.
 pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>) -> u64 {
     let words = vectors.map(|vector| u64::from(crc32c::crc32c(bytemuck::cast_slice(vector))));
     Digest::new(24).words(words).value()
 }
 
-/// Refuses the progress of a run by another plan, and such as no run of this plan can have made.
+/// Refuses progress of another plan, and progress that no run of this plan can have made.
 pub(super) fn check_plan(
     before: &Before,
     task: &Task<'_>,
@@ -214,8 +213,8 @@ pub(super) fn check_plan(
     }
 }
 
-/// A position in an intact checkpoint that no run with `end` blocks an epoch writes, if it has one.
-/// A feed that began there would give out batches of other epochs or none.
+/// A position in an intact checkpoint that no run with `end` blocks an epoch writes, if it has one. A feed starting
+/// there would yield batches of other epochs or none.
 fn beyond_plan(end: u64, progress: &Progress) -> Option<String> {
     let next = progress.next;
     let (recorded, epochs) = (progress.epochs.len() as u64, progress.epoch);

@@ -16,18 +16,18 @@ pub(super) struct Rows {
     pub data_bytes: u64,
     /// Whether rows are read from a packed copy.
     pub packed: bool,
-    /// The scale that rows come with, and that those of others need.
+    /// The scale applied to these rows, and to be applied to others.
     pub scale: Option<Arc<Scale>>,
-    /// What was subtracted from targets.
+    /// The value subtracted from targets.
     pub target_centre: f64,
-    /// The indices that rows come with for their features, where these are not their own.
+    /// The new indices of the rows' features, if they were renumbered.
     pub numbering: Option<Arc<FeatureNumbering>>,
-    /// What the passes took, over all ranks.
+    /// Totals of the passes, over all ranks.
     pub spent: Totals,
 }
 
 impl Rows {
-    /// Records as they were located.
+    /// The located records.
     pub fn located(data: OpenedData, target_centre: f64) -> Rows {
         Rows {
             target_centre,
@@ -40,7 +40,7 @@ impl Rows {
         }
     }
 
-    /// Goes on with other rows of the same records, which a pass made at a cost of `spent`.
+    /// Continues with other rows of the same records, made by a pass that cost `spent`.
     pub fn replace(&mut self, dataset: Arc<Dataset>, spent: &Totals) {
         self.data.dataset = dataset;
         self.spent = self.spent.plus(spent);
@@ -54,7 +54,7 @@ impl Rows {
         }
     }
 
-    /// What test data must agree with.
+    /// The properties that test data must share.
     pub fn expected(&self) -> Expected {
         let dataset = &self.data.dataset;
         Expected {

@@ -1,8 +1,8 @@
 //! Fits the scale of the features in a pass before training, and advises if one is missing.
 //!
-//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, loses
-//! too much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to
-//! distances from about the mean, which are taken in f64; without it such a feature is refused.
+//! A feature with a mean more than [`COARSE`] standard deviations from 0, such as the seconds of a clock, loses too
+//! much precision in f32. A few records, read as f64, show that. The standard scale is then fitted to distances from
+//! the approximate mean, computed in f64; without that scale such a feature is refused.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use super::rows::Rows;
 use crate::config::LinearConfig;
 use crate::error::TrainError;
 
-/// Fits the scale of the features, with which rows are decoded from then on.
+/// Fits the scale of the features; rows are decoded with it from then on.
 pub(super) fn scale(
     rows: &mut Rows,
     config: &LinearConfig,
@@ -30,7 +30,7 @@ pub(super) fn scale(
         Some(Arc::new(plain.scaled(Arc::new(scale))))
     });
     let dataset = about.as_ref().unwrap_or(&plain);
-    // There is memory for the problem, and so for several such tables.
+    // Memory that fits the problem fits several such tables.
     let mut sums = FeatureSums::new(dataset.features() as usize);
     let spent = pass.over(dataset, "fitting the scale", |batch| {
         sums.add(&batch.rows, weights);
@@ -39,7 +39,7 @@ pub(super) fn scale(
     let ranks = pass.ranks;
     let numbers = dataset.columns().map(|columns| columns.numbers());
     let numbers = numbers.unwrap_or_default();
-    // Without an intercept a shift would make another problem.
+    // Without an intercept a shift would change the problem.
     let shifts = config.bias.is_some() && dataset.can_shift();
     let scale = ranks.together(|peers| sums.scale(scaling, &numbers, shifts, peers))?;
     let scale = scale.and_then(|scale| match &centre {
@@ -60,7 +60,7 @@ fn centres(config: &LinearConfig) -> bool {
     config.scale == Scaling::Standard && config.bias.is_some()
 }
 
-/// The same scale of features from which a centre was not taken before it was fitted. Constant features are unchanged.
+/// The equivalent scale for features without `centre` subtracted. Constant features are unchanged.
 pub(super) fn moved(scale: &Scale, centre: &[f64]) -> Option<Scale> {
     let shifts = scale.shifts().iter().zip(scale.factors()).zip(centre);
     let shifts = shifts.map(|((&shift, &factor), centre)| match (shift, factor) {
@@ -97,7 +97,7 @@ pub(super) fn needs_files(dataset: &Dataset, config: &LinearConfig) -> bool {
     centres(config) && coarse_centre(dataset).is_some()
 }
 
-/// About the mean of each feature for which f32 is too coarse, and 0 for others; `None` if there is no such feature.
+/// Approximate mean of each feature for which f32 is too coarse, and 0 for others; `None` without such features.
 fn coarse_centre(dataset: &Dataset) -> Option<Vec<f64>> {
     let centre = moments(dataset)?.into_iter().map(|(mean, deviation)| {
         if is_coarse(mean, deviation) {
@@ -112,7 +112,7 @@ fn coarse_centre(dataset: &Dataset) -> Option<Vec<f64>> {
 
 /// Whether f32 keeps too little of values with this mean and standard deviation.
 fn is_coarse(mean: f64, deviation: f64) -> bool {
-    /// From here on f32 leaves out whole numbers, so that what differs elsewhere may be equal among a few records.
+    /// From here on f32 skips integers, so values that differ elsewhere may be equal among a few records.
     const LEAST: f64 = 16_777_216.0;
     if deviation > 0.0 {
         mean.abs() > COARSE * deviation
@@ -121,11 +121,11 @@ fn is_coarse(mean: f64, deviation: f64) -> bool {
     }
 }
 
-/// Mean and standard deviation of each feature over a few records in some places of the data, read as f64; `None` where
-/// files hold no more than f32, or records cannot be read, which training says better.
+/// Mean and standard deviation of each feature over a few records at some positions of the data, read as f64; `None` if
+/// files hold only f32, or records cannot be read (training then gives the better error).
 fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
     let mut row = Vec::new();
-    // About the first value, so that a mean far from 0 costs no digits.
+    // Relative to the first value, so that a mean far from 0 costs no digits.
     let mut pivots = Vec::new();
     let mut sums: Vec<(f64, f64)> = Vec::new();
     let mut count = 0.0;
@@ -152,7 +152,7 @@ fn moments(dataset: &Dataset) -> Option<Vec<(f64, f64)>> {
     (count > 1.0).then(|| pivots.iter().zip(&sums).map(of).collect())
 }
 
-/// A few of so many records, in some places of the data.
+/// Ids of a few of `records` records, at some positions of the data.
 fn few(records: u64) -> Vec<u64> {
     /// Number of positions, and of neighbouring records at each: a block of a table is decoded as a whole.
     const PLACES: u64 = 8;
@@ -168,10 +168,11 @@ fn few(records: u64) -> Vec<u64> {
     ids
 }
 
-/// What is subtracted from targets in f64, so that f32 keeps their differences: about their mean, where that is far from
-/// 0 for how they differ. It changes nothing but the intercept of a model whose intercept is free; 0 for others.
+/// The value to subtract from targets in f64, so that f32 keeps their differences: about their mean, if that is far
+/// from 0 compared with their deviation. It changes only the intercept of a model with a free intercept; 0 for other
+/// models.
 ///
-/// Errors: targets that f32 would round to a few values, of such another model.
+/// Errors: targets of another model that f32 would round to a few values.
 pub(super) fn target_centre(config: &LinearConfig, dataset: &Dataset) -> Result<f64, TrainError> {
     /// From this ratio of a mean to a standard deviation on, f32 rounds by more than a 100 000th of the deviation.
     const FAR: f64 = 256.0;
@@ -181,7 +182,7 @@ pub(super) fn target_centre(config: &LinearConfig, dataset: &Dataset) -> Result<
     let mut rows = DecodedRows::new(dataset.layout());
     for id in few(dataset.records()) {
         if let Ok(bytes) = fetch_bytes(dataset, id) {
-            // What cannot be read is said where it is trained on.
+            // Training reports unreadable records.
             let _ = dataset.decode(id, &bytes, &mut rows);
         }
     }
@@ -205,16 +206,16 @@ pub(super) fn target_centre(config: &LinearConfig, dataset: &Dataset) -> Result<
     Ok(0.0)
 }
 
-/// Sizes that differ by more than this slow training down.
+/// Ratio of sizes above which training is slow.
 const MOST_RATIO: f64 = 1e3;
 /// Number of values examined.
 const LOOKED_AT: usize = 1 << 20;
 
-/// The better scale, if the unscaled features of these rows differ much in size, by the root mean square of a
-/// feature's values (stored values, for sparse rows).
+/// The better scale, if the unscaled features of these rows differ much in size: the root mean square of a feature's
+/// values (stored values, for sparse rows).
 pub(super) fn advice(rows: &RowTable) -> Option<String> {
     let layout = rows.segments().first()?.layout();
-    // Evenly spread, for rows in the order of a file may be sorted.
+    // Evenly spread, since the file may be sorted.
     let stored: usize = rows
         .segments()
         .iter()
@@ -260,7 +261,7 @@ pub(super) fn advice(rows: &RowTable) -> Option<String> {
     })
 }
 
-/// The largest of some sizes over the smallest, from their squares, those of 0 aside.
+/// The largest of some sizes over the smallest, from their squares, zeros excluded.
 fn ratio(squares: impl Iterator<Item = f64>) -> f64 {
     let ends =
         squares

@@ -54,9 +54,9 @@ impl<'a> Session<'a> {
 
     fn begin_epoch(&mut self, journal: &Journal<'_>) -> Result<(), TrainError> {
         let epoch = self.next_epoch(journal);
-        // With snapshots, an epoch that reads all rows certifies. It is worth it when the estimate is
-        // near, and in the second epoch: what was settled first was settled against weights that had
-        // seen little, and where few epochs suffice this one ends the run.
+        // With snapshots, an epoch that reads all rows certifies. It is worth it when the estimate is near, and in the
+        // second epoch: rows settled first were settled against weights that had seen little, and if few epochs suffice
+        // this one ends the run.
         let near = journal.epochs.last().is_some_and(|last| {
             let target = self.task.config.target.gap();
             target.is_some_and(|target| last.relative_gap <= 3.0 * target)
@@ -86,8 +86,8 @@ impl<'a> Session<'a> {
             journal.see(step.content);
             journal.progress(&what, self.cursor.step, total);
             let agreed = self.agree(reading, journal)?;
-            // An epoch with its last block done is ended first: otherwise the checkpoint would look like one
-            // between epochs, and the epoch would be trained twice.
+            // An epoch with its last block done is ended first: otherwise the checkpoint would look like one between
+            // epochs, and the run would train the epoch twice.
             if self.in_epoch && agreed.interrupted {
                 self.checkpoint(reading, journal)?;
                 return Err(journal.interrupted());
@@ -99,8 +99,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Saves the state where a block, or what goes before an epoch, was given up for an interruption: on all
-    /// ranks alike. If it could not be undone, the run resumes from the last checkpoint.
+    /// Saves the state if an interruption ended a block, or the work before an epoch, on all ranks. If it could not be
+    /// undone, the run resumes from the last checkpoint.
     fn unless_interrupted<T>(
         &mut self,
         done: Result<T, TrainError>,
@@ -148,8 +148,7 @@ impl<'a> Session<'a> {
             ..journal.end_epoch(ended.visits, ended.rows)
         };
         if self.is_promising(&record) {
-            // The pass that certifies may be interrupted: the epoch is saved before it, as one that
-            // is still to be certified.
+            // The certifying pass may be interrupted, so the epoch is saved before it, as not yet certified.
             journal.epochs.push(record.clone());
             self.checkpoint(reading, journal)?;
             journal.epochs.pop();
@@ -157,7 +156,7 @@ impl<'a> Session<'a> {
         self.record_epoch(record, reading, journal)
     }
 
-    /// Records an epoch, after the pass that certifies it where it is worth one.
+    /// Records an epoch, after a certifying pass if that is worth it.
     fn record_epoch(
         &mut self,
         mut record: EpochRecord,
@@ -183,8 +182,8 @@ impl<'a> Session<'a> {
             && record.relative_gap <= self.attempt_below
     }
 
-    /// The certificate that meets the target, where there is one: the epoch's own, or one bought
-    /// with an evaluation pass when the estimate promises it.
+    /// The certificate that meets the target, if any: the epoch's own, or one from an evaluation pass if the estimate
+    /// is promising.
     fn certified_end(
         &mut self,
         record: &mut EpochRecord,
@@ -218,8 +217,8 @@ impl<'a> Session<'a> {
         if meets(record) {
             return Ok(Some(found));
         }
-        // With skip the pass has found out the rows that are settled no more: the next estimate is
-        // a better one. Without, it would be as wrong again.
+        // With skip the pass has found the rows that are no longer settled, so the next estimate is better. Without, it
+        // would be as wrong again.
         self.attempt_below = if self.task.division.options.skip {
             target.unwrap_or(0.0)
         } else {
@@ -346,7 +345,7 @@ struct Certified {
     accuracy: f64,
 }
 
-/// Makes a certificate that of an epoch.
+/// Stores a certificate in the record of an epoch.
 fn put(certificate: Certificate, record: &mut EpochRecord) {
     record.primal = certificate.primal;
     record.dual = certificate.dual;

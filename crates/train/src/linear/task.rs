@@ -54,7 +54,7 @@ impl Task<'_> {
         self.division.budget.in_core && self.ranks.size() == 1
     }
 
-    /// Tells the log how the memory is divided.
+    /// Logs the division of the memory.
     pub fn tell(&self) {
         let Division {
             budget,
@@ -97,7 +97,7 @@ impl Task<'_> {
         solver
     }
 
-    /// Fails on all ranks where they have met more bad records than they may.
+    /// Fails on all ranks if together they met more bad records than allowed.
     pub fn check_bad_records(&self, meters: &Meters) -> Result<(), TrainError> {
         let (feed, dataset) = (&self.division.budget.feed, &self.rows.data.dataset);
         self.ranks.check_bad_records(feed, dataset, meters)

@@ -1,4 +1,4 @@
-//! Checkpoints that are whole and say what no run can have written; models without a run folder.
+//! Intact checkpoints that no run can have written; models without a run folder.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn run(
     super::run(config, context)
 }
 
-/// Interrupts a run after `blocks` blocks, lets `forge` change its checkpoint and goes on.
+/// Interrupts a run after `blocks` blocks, lets `forge` change its checkpoint and resumes.
 fn resume_forged(
     folder: &Path,
     skip: bool,

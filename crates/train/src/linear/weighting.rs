@@ -1,4 +1,4 @@
-//! What rows count for where that is not the same for all: factors on the cost by class and by record.
+//! Weights of rows: factors on the cost by class and by record.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,16 +17,16 @@ use crate::error::TrainError;
 /// Factors on the cost.
 #[derive(Default)]
 pub(super) struct Weighting {
-    /// By class, where all classes are to count alike.
+    /// By class, to balance the classes.
     balance: Vec<f64>,
     /// By record.
     samples: Option<Arc<[f32]>>,
-    /// The file they are from, unless that is a column of the data.
+    /// Their file, unless they are from a column of the data.
     file: Option<PathBuf>,
 }
 
 impl Weighting {
-    /// That of a configuration. All ranks call it.
+    /// The factors of a configuration. All ranks call it.
     ///
     /// Errors: a file that cannot be read, or does not have a number for each record.
     pub fn of(
@@ -54,12 +54,12 @@ impl Weighting {
             let classes = several_classes(&data.dataset, setting, policy, &mut context)?;
             let mut shares = vec![0.0; data.dataset.labels().len()];
             for (record, class) in classes.iter().enumerate() {
-                // A record of weight 2 is as one that is there twice.
+                // A record of weight 2 counts as two records.
                 let weight = samples.as_ref().map_or(1.0, |weights| weights[record]);
                 shares[*class as usize] += f64::from(weight).max(0.0);
             }
             let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-            // A class without any weight counts as it is.
+            // A class with total weight 0 has factor 1.
             let factor = |share: &f64| if *share > 0.0 { mean / share } else { 1.0 };
             balance = shares.iter().map(factor).collect();
         }
@@ -70,7 +70,7 @@ impl Weighting {
         })
     }
 
-    /// That of rows in memory.
+    /// The factors for rows in memory.
     pub fn of_rows(config: &LinearConfig, records: u64) -> Result<Weighting, TrainError> {
         Ok(Weighting {
             balance: Vec::new(),
@@ -79,9 +79,9 @@ impl Weighting {
         })
     }
 
-    /// A problem in which rows of `dataset` count for so much.
+    /// The problem with these factors on the rows of `dataset`.
     ///
-    /// Errors: a weight that cannot be, with its file and line.
+    /// Errors: an invalid weight, with its file and line.
     pub fn apply(&self, problem: Problem, dataset: &Dataset) -> Result<Problem, TrainError> {
         self.apply_to_rows(problem).map_err(|error| match error {
             LinearError::SampleWeight { record, found } => self.located(record, found, dataset),
@@ -108,7 +108,7 @@ impl Weighting {
         }
     }
 
-    /// Those of the records, where there are some.
+    /// The weights of the records, if any.
     pub fn of_records(&self) -> Option<&[f32]> {
         self.samples.as_deref()
     }
@@ -124,7 +124,7 @@ impl Weighting {
         }
     }
 
-    /// Tells the weights of records apart from others; 0 where there are none.
+    /// Digest of the weights of records; 0 if there are none.
     pub fn digest(&self) -> u64 {
         self.samples.as_ref().map_or(0, |weights| {
             Digest::new(25)
@@ -134,7 +134,7 @@ impl Weighting {
     }
 }
 
-/// The weights of all records, where there are some.
+/// The weights of all records, if any.
 fn samples(config: &LinearConfig, records: u64) -> Result<Option<Arc<[f32]>>, TrainError> {
     let (weights, name) = match (&config.given_weights, &config.sample_weights) {
         (Some(given), _) => (Arc::clone(given), "`sample_weights`".to_string()),

@@ -1,10 +1,10 @@
-//! What a finished run of many classes has on disk: its model, and the index over its class vectors.
+//! The files of a finished run of many classes: its model, and the index over its class vectors.
 
 use pelton_run::{Checkpoint, Manifest, Set};
 
 use super::*;
 
-/// A finished model has what predicts and no more, and its run trains on exactly.
+/// A finished model has only the state needed to predict, and its run resumes exactly.
 #[test]
 fn a_finished_model_holds_no_momentum_and_its_run_goes_on() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn a_finished_model_holds_no_momentum_and_its_run_goes_on() {
     }
 }
 
-/// The index is built once; a file that is not of this model, or damaged, is built again and told of.
+/// The index is built once; a file of another model, or a damaged one, is rebuilt with a note.
 #[test]
 fn an_index_is_a_file_of_its_model() {
     let folder = tempfile::tempdir().unwrap();
@@ -127,13 +127,13 @@ fn an_index_is_a_file_of_its_model() {
         assert_eq!(found, expected);
         assert!(std::fs::read(&file).unwrap() == good, "{why}");
     }
-    // A file that cannot be written is only told of.
+    // A file that cannot be written gives only a note.
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
     let (found, told) = index(&out, false);
     assert!(told.contains("cannot be written"), "{told}");
     assert_eq!(found, expected);
-    // Of MACH there is none.
+    // MACH has no index.
     let mach = folder.path().join("mach");
     run(
         &self::config(folder.path(), "mach:20:2"),

@@ -1,4 +1,5 @@
-//! Training with heads over very many classes, end to end: ranks agree, a run goes on exactly and on other ranks.
+//! Training with heads over very many classes, end to end: ranks agree, a run resumes exactly and on other numbers of
+//! ranks.
 
 #![cfg(feature = "nets")]
 
@@ -39,7 +40,7 @@ fn config(folder: &Path, kind: &str) -> ImageConfig {
     config
 }
 
-/// Runs on ranks, interrupted after so many steps where that is given.
+/// Runs on ranks, interrupted after a number of steps if given.
 fn run(
     config: &ImageConfig,
     out: &Path,
@@ -114,7 +115,7 @@ fn ranks_and_micro_batches_have_the_same_losses() {
             "{kind} learns: {expected:?}"
         );
         for (ranks, micro, overlap) in [(1, 3, true), (2, 1, true), (3, 2, false), (4, 2, true)] {
-            // The mean that is taken off features is that of a micro-batch.
+            // The mean subtracted from features is that of a micro-batch.
             let micro = if centre { 1 } else { micro };
             let head = config.head.as_mut().unwrap();
             (head.micro_batches, head.overlap) = (micro, overlap);
@@ -151,7 +152,7 @@ fn an_interrupted_run_goes_on_exactly_and_on_other_ranks() {
     }
 }
 
-/// Seconds and classes of a head count the whole run, also where it was interrupted.
+/// Seconds and classes of a head count the whole run, even if it was interrupted.
 #[test]
 fn a_resumed_run_tells_of_the_head_from_its_beginning() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +162,7 @@ fn a_resumed_run_tells_of_the_head_from_its_beginning() {
     run(&config, &parts, 1, false, Some(15)).unwrap_err();
     let found = run(&config, &parts, 1, true, None).unwrap();
     assert_eq!(expected.active_fraction, found.active_fraction);
-    // There is nothing left to do, and nothing is forgotten.
+    // No work is left, and no figures are lost.
     let again = run(&config, &whole, 1, true, None).unwrap();
     let of = |s: &NetSummary| {
         (
@@ -260,7 +261,7 @@ fn what_is_wrong_is_said() {
         assert!(said.iter().all(|part| error.contains(part)), "{error}");
     }
     run(&begun, &out, 2, true, None).unwrap();
-    // A shard of a checkpoint that is gone.
+    // A missing shard of a checkpoint.
     let config = config(folder.path(), "full");
     let out = folder.path().join("shards");
     let stopped = run(&config, &out, 2, false, Some(5));
@@ -304,7 +305,7 @@ fn a_finished_head_measures_and_predicts_as_its_run_did() {
             within += usize::from(is(0) || is(2));
             is(0)
         });
-        // Ties aside, which count as wrong in the one and may be right in the other.
+        // Except ties, which count as wrong in one and may be right in the other.
         let share = right.count() as f64 / text.lines().count() as f64;
         assert!(
             (share - summary.test_accuracy.unwrap()).abs() < 0.01,
@@ -315,7 +316,7 @@ fn a_finished_head_measures_and_predicts_as_its_run_did() {
     }
 }
 
-/// What is told of a run on one rank that ends at the first event of which `stops` says so.
+/// The notes of a run on one rank, interrupted at the first event for which `stops` is true.
 fn told(
     config: &ImageConfig,
     out: &Path,
@@ -341,12 +342,12 @@ fn told(
     (image::run(config, context), told)
 }
 
-/// Before the first step, and only then; it ends when it is asked to.
+/// Before the first step, and only then; it obeys interruptions.
 #[test]
 fn rows_begin_at_means_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut config = config(folder.path(), "knn:5:0.4");
-    // Of a few classes no example is left to train with.
+    // A few classes have no example left to train with.
     config.fit.validation = Some("0.5".parse().unwrap());
     let out = folder.path().join("run");
     let looks = |told: &[String]| told.iter().filter(|text| *text == "class means").count();
@@ -367,7 +368,7 @@ fn rows_begin_at_means_once() {
     let whole = folder.path().join("whole");
     run(&config, &whole, 1, false, None).unwrap();
     assert_eq!(losses(&whole), losses(&out));
-    // Of training vectors that are features, few steps are needed.
+    // If the training vectors are the features, few steps suffice.
     config.model = "none".parse().unwrap();
     config.fit.validation = None;
     config.fit.epochs = 1;
@@ -381,7 +382,7 @@ fn rows_begin_at_means_once() {
     assert!(means < 0.7 * random, "{means} {random}");
 }
 
-/// Before the first step a run says what its budget holds.
+/// Before the first step a run reports what its budget holds.
 #[test]
 fn a_run_says_what_its_budget_holds() {
     let folder = tempfile::tempdir().unwrap();
@@ -416,7 +417,7 @@ fn a_run_says_what_its_budget_holds() {
     );
 }
 
-/// Within an epoch, and after an interruption where it was due.
+/// Within an epoch, and after an interruption at the moment it was due.
 #[test]
 fn a_graph_is_made_again_after_so_many_steps() {
     let folder = tempfile::tempdir().unwrap();

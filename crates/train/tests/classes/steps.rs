@@ -3,7 +3,7 @@
 use super::*;
 use pelton_train::classify::Precision;
 
-/// The norms of LARS are those of rows that wait, too, and the rate is its own by default.
+/// The norms of LARS include rows that wait, and it has its own default rate.
 #[test]
 fn lars_learns_by_default_and_goes_on_exactly() {
     let folder = tempfile::tempdir().unwrap();
@@ -19,7 +19,7 @@ fn lars_learns_by_default_and_goes_on_exactly() {
     assert!(expected[1] < expected[0] - 0.2, "learns: {expected:?}");
 }
 
-/// Rows that take no part stay, and those of other ranks have taken as many steps.
+/// Rows outside a step stay, and those of other ranks have taken equally many steps.
 #[test]
 fn adamw_learns_and_goes_on_exactly_and_on_other_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn adamw_learns_and_goes_on_exactly_and_on_other_ranks() {
     }
 }
 
-/// The loss of a step is divided by what its examples count for on all ranks and in all micro-batches.
+/// The loss of a step is divided by the total weight of its examples over all ranks and micro-batches.
 #[test]
 fn classes_have_weights_in_the_loss() {
     let folder = tempfile::tempdir().unwrap();
@@ -94,7 +94,7 @@ fn sparse_gradients_with_lars_learn_and_go_on_exactly() {
     });
 }
 
-/// On one rank that sends everything, the local rates are those of LARS itself. Momentum ends where a gradient is sent.
+/// On one rank that sends everything, the local rates equal those of LARS. Sending a gradient clears its momentum.
 #[test]
 fn sparse_gradients_that_are_all_sent_take_the_steps_of_lars() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn sparse_gradients(change: impl Fn(&mut ImageConfig)) {
         if from == to {
             assert_eq!(expected, found)
         } else {
-            // Other ranks select other numbers.
+            // With more ranks, each selects other entries.
             assert!(found[1] < found[0] - 0.2, "{found:?}")
         }
     }
@@ -173,7 +173,7 @@ fn clipping_and_nesterov_reach_the_head() {
     }
 }
 
-/// Parameters of the head that are no numbers after the last step are not written.
+/// Non-finite parameters of the head after the last step are not written.
 #[test]
 fn a_head_that_went_astray_is_not_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,8 +190,8 @@ fn a_head_that_went_astray_is_not_written() {
     }
 }
 
-/// Rates that no training survives: every head with every optimiser says that something is not a number, and where, or
-/// comes to an end with numbers. None panics.
+/// Rates too high for any training: every head with every optimiser reports a value that is not finite and its step, or
+/// ends with finite values. None panics.
 #[test]
 fn a_run_that_diverges_says_so() {
     let folder = tempfile::tempdir().unwrap();
@@ -264,7 +264,7 @@ fn half_precision_learns_and_goes_on_exactly() {
         let said = "started with `precision` bf16 and cannot continue with f32";
         assert!(refused.contains(said), "{refused}");
         config.fit.precision = Precision::Bf16;
-        // As configurations had it when only heads did.
+        // As in configurations from when only heads had the setting.
         let of_head = kept.replace("precision = \"bf16\"\n", "");
         let of_head = of_head.replace("[head]\n", "[head]\nprecision = \"bf16\"\n");
         assert_ne!(of_head, kept);

@@ -1,4 +1,4 @@
-//! Finished nets: they measure and predict as their runs did.
+//! Finished nets measure and predict as their runs did.
 
 use pelton_train::classify::Precision;
 use pelton_train::evaluate::EvaluateConfig;
@@ -95,7 +95,7 @@ fn a_finished_net_of_text_measures_as_its_run_did_and_makes_up_the_same_text() {
     }
 }
 
-/// Products in bf16 lead to other parameters, little away in these few steps; whatever measures is in f32.
+/// Products in bf16 lead to slightly different parameters in these few steps; measuring is in f32.
 #[test]
 fn half_precision_goes_on_exactly_and_is_measured_in_single() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Training of deep nets end to end: a run goes on exactly, ranks agree, what goes astray is said.
+//! Training of deep nets end to end: runs resume exactly, ranks agree, divergence is reported.
 
 #![cfg(feature = "nets")]
 
@@ -20,7 +20,7 @@ use safetensors::SafeTensors;
 
 const IMAGES: usize = 200;
 
-/// CIFAR-10's format: a class, then three planes of 32 × 32, whose mean tells the class from others.
+/// CIFAR-10's format: a class, then three planes of 32 × 32 with a mean that depends on the class.
 fn cifar(folder: &Path, name: &str) -> String {
     let mut file = Vec::new();
     for i in 0..IMAGES {
@@ -73,7 +73,7 @@ fn small_language(folder: &Path) -> LanguageConfig {
     config
 }
 
-/// Runs a job alone, interrupted after so many steps where that is given.
+/// Runs a job on one rank, interrupted after a number of steps if given.
 fn run(
     out: PathBuf,
     resume: bool,
@@ -123,7 +123,7 @@ fn epoch_rows(out: &Path) -> Vec<u64> {
         .collect()
 }
 
-/// Every epoch ends behind its last batch, whatever repeats there are.
+/// Every epoch ends after its last batch, with or without repeats.
 #[test]
 fn epochs_have_their_own_examples() {
     for (name, echo, factor) in [
@@ -182,7 +182,7 @@ fn an_interrupted_run_on_text_goes_on_exactly() {
         let resumed = run(parts.clone(), true, None, |c| language::run(&config, c)).unwrap();
         assert_eq!(model(&whole), model(&parts));
         assert_eq!(resumed.test_perplexity, expected.test_perplexity);
-        // Fewer than the words there are: something was learnt.
+        // Less than the size of the vocabulary: the net learnt something.
         assert!(expected.test_perplexity.unwrap() < 15.0, "{expected:?}");
     }
 }
@@ -238,7 +238,7 @@ fn a_transformer_learns_from_sentences_and_from_packed_rows() {
     }
 }
 
-/// Runs a language model on several ranks, interrupted after so many steps where that is given.
+/// Runs a language model on several ranks, interrupted after a number of steps if given.
 fn on_ranks(
     ranks: usize,
     out: &Path,
@@ -268,7 +268,7 @@ fn on_ranks(
     ended.unwrap()
 }
 
-/// Two and three ranks take the steps of one, whether they divide batches or layers, but for the order of sums.
+/// Two and three ranks take the steps of one, whether they divide batches or layers, except for the order of sums.
 #[test]
 fn ranks_take_the_same_steps_as_one() {
     let cases = [
@@ -329,7 +329,7 @@ fn interrupted_ranks_go_on_exactly() {
     }
 }
 
-/// Peers' memory changes where records come from, and which rank has them, but not the steps.
+/// Peers' memory changes the source of records and which rank gets them, but not the steps.
 #[test]
 fn records_from_peers_memory_make_the_same_steps() {
     let folder = tempfile::tempdir().unwrap();
@@ -360,8 +360,8 @@ fn records_from_peers_memory_make_the_same_steps() {
     }
 }
 
-/// Of a file sorted by class a rank holds records of half of the classes. A net with batch norm takes the records
-/// that it would take without peers' memory, to the last bit; one without takes those that a rank holds.
+/// Of a file sorted by class, a rank holds records of half the classes. A net with batch norm takes the records that it
+/// would take without peers' memory, to the last bit; a net without batch norm takes the records that its rank holds.
 #[test]
 fn batch_norm_sees_records_of_all_ranks() {
     let folder = tempfile::tempdir().unwrap();
@@ -414,7 +414,7 @@ fn batch_norm_sees_records_of_all_ranks() {
     }
 }
 
-/// Settings that the saved numbers belong to cannot change; others can.
+/// Settings that the saved state depends on cannot change; others can.
 #[test]
 fn a_run_goes_on_with_its_own_net_only() {
     let folder = tempfile::tempdir().unwrap();
@@ -447,7 +447,7 @@ fn a_run_goes_on_with_its_own_net_only() {
     run(out, true, None, |c| language::run(&config, c)).unwrap();
 }
 
-/// A net can be cut between its layers only.
+/// A net can only be cut between layers.
 #[test]
 fn more_ranks_than_layers_are_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -479,7 +479,7 @@ fn what_goes_astray_is_said_with_the_step_and_the_records() {
     assert!(refused.unwrap_err().to_string().contains("`smoothing`"));
 }
 
-/// The last step made parameters that are no numbers: no model is left, and the last good checkpoint stays.
+/// The last step made non-finite parameters: no model is written, and the last good checkpoint stays.
 #[test]
 fn parameters_that_are_no_numbers_are_not_written() {
     let folder = tempfile::tempdir().unwrap();
@@ -511,7 +511,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     config.fit.schedule = "constant".parse().unwrap();
     let summary = run(out.clone(), true, None, |c| image::run(&config, c)).unwrap();
     assert_eq!(summary.epochs, 2);
-    // A text, on ranks of which one holds each layer.
+    // A text, on ranks with one layer each.
     let mut config = small_language(folder.path());
     (config.fit.batch, config.fit.epochs, config.fit.rate) = (200, 1, Some(1e30));
     config.fit.test = vec![];
@@ -526,7 +526,7 @@ fn parameters_that_are_no_numbers_are_not_written() {
     assert!(!left(&out, "model.safetensors"));
 }
 
-/// Parameters may be finite and so large that no loss is.
+/// Parameters may be finite but too large for a finite loss.
 #[test]
 fn a_loss_on_other_data_that_is_no_number_ends_a_run() {
     let folder = tempfile::tempdir().unwrap();

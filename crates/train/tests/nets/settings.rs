@@ -88,7 +88,7 @@ fn every_setting_is_compared_or_may_change() {
             };
             let mut given = value.clone();
             *given.pointer_mut(&path).unwrap() = other;
-            // A table's `kind` goes by the table's name.
+            // A table's `kind` has the table's name.
             let name = path.trim_end_matches("/kind").rsplit('/').next().unwrap();
             let copy = folder.path().join("copy");
             std::fs::create_dir_all(copy.join("checkpoint")).unwrap();

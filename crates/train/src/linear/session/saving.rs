@@ -1,4 +1,4 @@
-//! A session's checkpoints: written between blocks, and gone on from.
+//! A session's checkpoints: written between blocks, and resumed from.
 
 use pelton_data::fetch_rows;
 use pelton_fetch::pane_row_bytes;
@@ -13,7 +13,7 @@ use crate::checkpoint::{Progress, State};
 use crate::error::TrainError;
 
 impl Session<'_> {
-    /// Restores a state that is of this very run.
+    /// Restores a state of this run.
     pub(super) fn restore_descent(
         &mut self,
         before: &Before,
@@ -29,7 +29,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Reads the rows that are kept as codes again, a share of the budget at a time.
+    /// Reads the quantised rows again, a share of the budget at a time.
     fn encode_again(&mut self) -> Result<(), TrainError> {
         let dataset = &self.task.rows.data.dataset;
         let rows = self.task.division.budget.bytes / (8 * pane_row_bytes(dataset));
