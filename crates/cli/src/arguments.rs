@@ -146,12 +146,6 @@ pub struct LinearArguments {
     pub solver: Option<Solver>,
     #[arg(long, help = order_help())]
     pub order: Option<Order>,
-    /// Removed: now part of --order
-    #[arg(long, hide = true)]
-    pub permute_blocks: bool,
-    /// Removed: now part of --order
-    #[arg(long, hide = true)]
-    pub unit_bytes: Option<String>,
     /// Number of blocks in an epoch (default: blocks as large as memory allows)
     #[arg(long)]
     pub blocks: Option<u64>,
@@ -269,14 +263,6 @@ impl LinearArguments {
         }
         set(&mut config.scale, self.scale);
         set(&mut config.order, self.order);
-        anyhow::ensure!(
-            !self.permute_blocks,
-            "--permute-blocks is part of the order; give --order block:BLOCKS:permute"
-        );
-        anyhow::ensure!(
-            self.unit_bytes.is_none(),
-            "--unit-bytes is part of the order; give --order page:BYTES or opportunistic:LOADS:BYTES"
-        );
         set_option(&mut config.blocks, self.blocks);
         set(&mut config.solver, self.solver);
         set(&mut config.access, self.access);
