@@ -110,7 +110,6 @@ pub struct CostFigures {
     /// Mean area under the ROC curve, where the scores fit in memory of one rank.
     pub auc: Option<f64>,
     /// Mean number of weights that are not 0, where the penalty makes some 0.
-    #[serde(default)]
     pub nonzero_weights: Option<f64>,
 }
 
@@ -163,10 +162,8 @@ pub struct LinearSummary {
     /// (primal − dual) / dual.
     pub relative_gap: Option<f64>,
     /// What a search among costs found.
-    #[serde(default)]
     pub search: Option<SearchFigures>,
     /// The coefficients, where there is no penalty; the gap is then estimated.
-    #[serde(default)]
     pub inference: Option<InferenceFigures>,
     /// (primal − optimum) / optimum where the optimum is known.
     pub relative_difference: Option<f64>,
@@ -177,15 +174,12 @@ pub struct LinearSummary {
     /// How well the model predicts the test examples.
     pub test: Option<TestFigures>,
     /// How well it predicts their targets, where these are real.
-    #[serde(default)]
     pub test_targets: Option<TargetFigures>,
     /// What decides between two classes other than the sign of the decision value.
-    #[serde(default)]
     pub threshold: Option<ThresholdFigures>,
     /// Share of training examples predicted right by the sign, where it was evaluated.
     pub train_accuracy: Option<f64>,
     /// Weights of the written model that are not 0, and all of them, intercepts included.
-    #[serde(default)]
     pub nonzero_weights: Option<[u64; 2]>,
     /// Epochs of training.
     pub epochs: u64,
@@ -244,7 +238,6 @@ pub struct LinearSummary {
     /// Order used.
     pub order: String,
     /// Solver used; nothing where nothing was trained.
-    #[serde(default)]
     pub solver: String,
     /// Seed used.
     pub seed: u64,
