@@ -6,7 +6,7 @@ mod edits;
 use libfuzzer_sys::fuzz_target;
 use pelton_feed::LoaderState;
 
-const GOOD: &str = "{\"version\":3,\"data\":\"00000000deadbeef\",\"plan\":\"0123456789abcdef\",\
+const GOOD: &str = "{\"version\":1,\"data\":\"00000000deadbeef\",\"plan\":\"0123456789abcdef\",\
                     \"stages\":\"0000002a00c0ffee\",\"hint\":\"00ff\",\"epoch\":3,\"step\":70,\"auto_batches\":2,\
                     \"files\":\"00c0ffee00c0ffee\"}";
 

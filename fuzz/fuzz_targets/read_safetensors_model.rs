@@ -1,5 +1,5 @@
 //! A model in safetensors: what is accepted has one shape, is finite, and is read the same once it is
-//! written again. Half of the checksums are not compared, so that the checks behind them are reached.
+//! written again.
 #![no_main]
 
 mod edits;
@@ -27,8 +27,8 @@ fn good() -> Vec<u8> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    for (file, checked) in [(bytes, true), (&edits::edited(&good(), bytes)[..], false)] {
-        let Ok(model) = read_safetensors(file, checked) else {
+    for file in [bytes, &edits::edited(&good(), bytes)[..]] {
+        let Ok(model) = read_safetensors(file) else {
             continue;
         };
         let weights = &model.weights;
@@ -39,7 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(weights.vector(number).iter().all(|value| value.is_finite()));
         }
         let again = write_safetensors(&model);
-        let again = read_safetensors(&again, true).expect("what is written can be read");
+        let again = read_safetensors(&again).expect("what is written can be read");
         assert_eq!(again, model);
     }
 });

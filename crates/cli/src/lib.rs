@@ -26,7 +26,6 @@ mod commands;
 mod data_arguments;
 pub mod flags;
 mod given;
-mod glyph_arguments;
 mod linear_values;
 mod logging;
 mod negative_values;

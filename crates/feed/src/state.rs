@@ -9,7 +9,7 @@ use crate::error::FeedError;
 use crate::options::LoaderOptions;
 use crate::stages::Stages;
 
-const VERSION: u32 = 3;
+const VERSION: u32 = 1;
 
 /// The position of a loader: everything before `step` of `epoch` was delivered, nothing after it.
 ///
@@ -31,7 +31,6 @@ pub struct LoaderState {
     /// Its step.
     pub step: u64,
     /// Batches of repeats that `auto` echo returned by decisions of the clock.
-    #[serde(default)]
     pub auto_batches: u64,
     /// A hint of the plan from the step or before it, as hexadecimal digits.
     #[serde(default, skip_serializing_if = "Option::is_none")]

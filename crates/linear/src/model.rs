@@ -99,7 +99,7 @@ impl Model {
 
     /// The same of the bytes of a file.
     pub fn parse_safetensors(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
-        tensors::read(bytes, path, true)
+        tensors::read(bytes, path)
     }
 }
 

@@ -10,9 +10,9 @@ pub fn read_liblinear(bytes: &[u8]) -> Result<Model, LinearError> {
     liblinear_text::read(bytes, Path::new("memory"))
 }
 
-/// Reads a model in safetensors; `checked`: whether the checksum must fit.
-pub fn read_safetensors(bytes: &[u8], checked: bool) -> Result<Model, LinearError> {
-    tensors::read(bytes, Path::new("memory"), checked)
+/// Reads a model in safetensors.
+pub fn read_safetensors(bytes: &[u8]) -> Result<Model, LinearError> {
+    tensors::read(bytes, Path::new("memory"))
 }
 
 /// The model as safetensors.

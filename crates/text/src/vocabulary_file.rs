@@ -32,7 +32,7 @@ use crate::white_space::is_white_space;
 
 /// Starts the first line, which ends with the version.
 const HEAD: &str = "pelton-vocabulary ";
-/// The version to write, and the newest to read.
+/// The version that is written and read.
 const VERSION: u32 = 1;
 /// Most bytes of a file: offsets of words in memory have 32 bits.
 const MOST_BYTES: u64 = u32::MAX as u64;
@@ -113,7 +113,7 @@ impl Vocabulary {
         if version != VERSION.to_string() {
             let found: String = version.chars().take(20).collect();
             return Err(TextError::new(format!(
-                "{}: is a vocabulary of version {found}, and this program reads up to {VERSION}; update it, or build the vocabulary again",
+                "{}: is a vocabulary of version {found}, and this program reads version {VERSION}; update it, or build the vocabulary again",
                 path.display()
             )));
         }

@@ -309,7 +309,7 @@ fn files_that_are_none() {
     let error = Vocabulary::load(folder.path()).unwrap_err();
     assert!(error.to_string().contains("is not a vocabulary"), "{error}");
     let error = refused("pelton-vocabulary 2\n");
-    let what = "version 2, and this program reads up to 1";
+    let what = "version 2, and this program reads version 1";
     assert!(error.to_string().contains(what), "{error}");
 }
 

@@ -110,7 +110,6 @@ pub struct CostFigures {
     /// Mean area under the ROC curve, if the scores fit in memory of one rank.
     pub auc: Option<f64>,
     /// Mean number of nonzero weights, if the penalty makes some 0.
-    #[serde(default)]
     pub nonzero_weights: Option<f64>,
 }
 
@@ -163,10 +162,8 @@ pub struct LinearSummary {
     /// (primal − dual) / dual.
     pub relative_gap: Option<f64>,
     /// The results of a search among costs.
-    #[serde(default)]
     pub search: Option<SearchFigures>,
     /// The coefficients, if there is no penalty; the gap is then estimated.
-    #[serde(default)]
     pub inference: Option<InferenceFigures>,
     /// (primal − optimum) / optimum, if the optimum is known.
     pub relative_difference: Option<f64>,
@@ -177,15 +174,12 @@ pub struct LinearSummary {
     /// How well the model predicts the test examples.
     pub test: Option<TestFigures>,
     /// How well it predicts their targets, if these are real numbers.
-    #[serde(default)]
     pub test_targets: Option<TargetFigures>,
     /// The threshold between two classes other than the sign of the decision value.
-    #[serde(default)]
     pub threshold: Option<ThresholdFigures>,
     /// Share of training examples predicted right by the sign, if evaluated.
     pub train_accuracy: Option<f64>,
     /// Number of nonzero weights of the written model, and of all, intercepts included.
-    #[serde(default)]
     pub nonzero_weights: Option<[u64; 2]>,
     /// Epochs of training.
     pub epochs: u64,
@@ -244,7 +238,6 @@ pub struct LinearSummary {
     /// Order used.
     pub order: String,
     /// Solver used; empty if nothing was trained.
-    #[serde(default)]
     pub solver: String,
     /// Seed used.
     pub seed: u64,

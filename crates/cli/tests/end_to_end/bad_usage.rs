@@ -120,14 +120,6 @@ fn wrong_flags_are_named() {
             ["--checkpoint-every", "seconds"],
         ),
         (
-            "train svm train --unit-bytes 4096",
-            ["--unit-bytes", "--order page"],
-        ),
-        (
-            "train svm train --permute-blocks",
-            ["--permute-blocks", "--order block"],
-        ),
-        (
             "train svm --resume --out absent",
             ["absent/run.toml", "check the path"],
         ),

@@ -240,7 +240,7 @@ fn errors_name_file_record_and_remedy() {
     newer[124..128].copy_from_slice(&checksum);
     std::fs::write(&path, &newer).unwrap();
     let error = Dataset::open(std::slice::from_ref(&path), &options(folder.path())).unwrap_err();
-    let what = "x.prow: is packed in version 9, and this program reads up to 1";
+    let what = "x.prow: is packed in version 9, and this program reads version 1";
     assert!(error.to_string().contains(what), "{error}");
     std::fs::write(&path, &bytes[..100]).unwrap();
     let error = Dataset::open(&[path], &options(folder.path())).unwrap_err();

@@ -28,7 +28,6 @@ const MEANS: &str = "means";
 const FACTORS: &str = "scale.factors";
 const SHIFTS: &str = "scale.shifts";
 const VERSION: u32 = 1;
-const CHECKSUM: &str = "crc32c";
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,7 +42,7 @@ struct About {
     /// Whether the bias weight was not regularised; left out if it was.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     free_bias: bool,
-    /// Whether the weights are for scaled features; left out if not, as in files from before scales existed.
+    /// Whether the weights are for scaled features; left out if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     scaled: bool,
     /// Factors on the cost by class; not written if all are 1.
@@ -61,24 +60,10 @@ struct About {
     /// The columns behind the features; not written if they have no names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     columns: Option<Schema>,
-    /// CRC-32C of this text without it and of the tensors' bytes, the weights first; files that others made
-    /// need not have it.
-    #[serde(default)]
-    crc32c: Option<u32>,
 }
 
 fn is_zero(value: &f64) -> bool {
     *value == 0.0
-}
-
-impl About {
-    /// The checksum of everything else here, and of the tensors in order.
-    fn checksum<'a>(&self, tensors: impl Iterator<Item = &'a [u8]>) -> serde_json::Result<u32> {
-        let mut value = serde_json::to_value(self)?;
-        value[CHECKSUM] = serde_json::Value::Null;
-        let text = crc32c::crc32c(value.to_string().as_bytes());
-        Ok(tensors.fold(text, crc32c::crc32c_append))
-    }
 }
 
 /// A tensor to be written.
@@ -170,12 +155,6 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
         threshold: model.threshold.map(|threshold| threshold.score()),
         target_centre: model.target_centre,
         columns: model.columns.as_deref().cloned(),
-        crc32c: None,
-    };
-    let bytes = tensors.iter().map(|(_, tensor)| tensor.bytes.as_slice());
-    let about = About {
-        crc32c: Some(about.checksum(bytes)?),
-        ..about
     };
     let metadata = HashMap::from([(KEY.to_string(), serde_json::to_string(&about)?)]);
     let tensors = tensors.iter().map(|(name, tensor)| (*name, tensor));
@@ -183,7 +162,7 @@ pub(crate) fn write(model: &Model, out: &mut impl Write) -> std::io::Result<()> 
     out.write_all(&bytes.map_err(std::io::Error::other)?)
 }
 
-pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, LinearError> {
+pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
     let wrong = |found: String| malformed(path, None, found);
     // Checks that the tensors are in the file, in order and without gaps.
     let tensors = SafeTensors::deserialize(bytes).map_err(|error| wrong(error.to_string()))?;
@@ -268,15 +247,6 @@ pub(crate) fn read(bytes: &[u8], path: &Path, checked: bool) -> Result<Model, Li
     } else {
         None
     };
-    let parts = [WEIGHTS, MEANS, FACTORS, SHIFTS].map(|name| tensors.tensor(name).ok());
-    let fits = |stated| {
-        about
-            .checksum(parts.iter().flatten().map(|part| part.data()))
-            .is_ok_and(|found| found == stated)
-    };
-    if checked && !about.crc32c.is_none_or(fits) {
-        return Err(wrong("weights whose checksum is wrong".to_string()));
-    }
     let classes = ClassMap::of(about.labels, about.names);
     let threshold = about
         .threshold

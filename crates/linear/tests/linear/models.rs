@@ -140,12 +140,6 @@ fn a_scale_is_kept_or_folded_into_the_weights() {
         let never = AtomicBool::new(false);
         model.write_safetensors(&path, &never).unwrap();
         assert_eq!(Model::read_safetensors(&path).unwrap(), model);
-        let mut bytes = std::fs::read(&path).unwrap();
-        let last = bytes.len() - 3;
-        bytes[last] ^= 1;
-        std::fs::write(&path, bytes).unwrap();
-        let damaged = Model::read_safetensors(&path).unwrap_err().to_string();
-        assert!(damaged.contains("checksum"), "{damaged}");
         model.write_liblinear(&path, &never).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
         let (_, found) = text.split_once("nr_feature 2\n").unwrap();

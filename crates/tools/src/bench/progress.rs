@@ -251,9 +251,7 @@ fn saved(bytes: &[u8]) -> Result<(LoaderState, Logged), FeedError> {
         |error: serde_json::Error| FeedError::State(format!("it cannot be read ({error})"));
     let mut document: Value = serde_json::from_slice(bytes).map_err(refuse)?;
     let mut taken = |name| document.as_object_mut().and_then(|all| all.remove(name));
-    if let Some(stated) = taken(CHECKSUM)
-        && stated != checksum(&document)
-    {
+    if taken(CHECKSUM) != Some(checksum(&document).into()) {
         return Err(FeedError::State("it is damaged (checksum)".to_owned()));
     }
     let mut taken = |name| document.as_object_mut().and_then(|all| all.remove(name));
@@ -287,11 +285,20 @@ mod tests {
     use super::*;
 
     const STATE: &str =
-        r#"{"version":3,"data":"0f","files":"0e","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
+        r#"{"version":1,"data":"0f","files":"0e","plan":"a0","epoch":1,"step":5,"auto_batches":0}"#;
+
+    /// The text of an object with the checksum of its members.
+    fn sealed(text: &str) -> String {
+        let sum = checksum(&serde_json::from_str(text).unwrap());
+        format!(
+            "{},\"{CHECKSUM}\":\"{sum}\"}}",
+            text.strip_suffix('}').unwrap()
+        )
+    }
 
     #[track_caller]
     fn check(text: &str, expected: &[u64]) {
-        let (state, logged) = saved(text.as_bytes()).unwrap();
+        let (state, logged) = saved(sealed(text).as_bytes()).unwrap();
         assert_eq!(logged.bytes, expected);
         assert_eq!((state.epoch, state.step), (1, 5));
         // The written state can be read, and is one JSON object.
@@ -313,12 +320,8 @@ mod tests {
 
     #[test]
     fn any_damage_to_a_state_is_found() {
-        let (state, logged) = saved(
-            STATE
-                .replace('}', r#","log":"ids","log_bytes":[16,0,8]}"#)
-                .as_bytes(),
-        )
-        .unwrap();
+        let text = STATE.replace('}', r#","log":"ids","log_bytes":[16,0,8]}"#);
+        let (state, logged) = saved(sealed(&text).as_bytes()).unwrap();
         let good = document(&state, &logged).to_string().into_bytes();
         for bit in 0..8 * good.len() {
             let mut bad = good.clone();
@@ -335,10 +338,11 @@ mod tests {
         for wrong in [
             format!("{STATE}\n16 8\n"),
             format!("{STATE}{STATE}"),
-            STATE.replace('}', r#","log":"ids","log_bytes":[-1]}"#),
-            STATE.replace('}', r#","log":"ids","log_bytes":8}"#),
-            STATE.replace('}', r#","log":"ids"}"#),
-            STATE.replace('}', r#","other":8}"#),
+            STATE.to_owned(),
+            sealed(&STATE.replace('}', r#","log":"ids","log_bytes":[-1]}"#)),
+            sealed(&STATE.replace('}', r#","log":"ids","log_bytes":8}"#)),
+            sealed(&STATE.replace('}', r#","log":"ids"}"#)),
+            sealed(&STATE.replace('}', r#","other":8}"#)),
             String::new(),
             "[]".to_owned(),
         ] {

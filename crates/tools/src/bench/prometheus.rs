@@ -1,91 +1,79 @@
 //! Counters of a running pipeline as Prometheus text.
 
-use std::fmt::Write as _;
-
-use pelton_feed::LoaderMeters;
+use pelton_feed::{LoaderMeters, StageMeters};
+use pelton_run::PrometheusText;
 
 /// The counters in Prometheus' text format.
 pub(super) fn prometheus_text(meters: &LoaderMeters) -> String {
-    let mut out = String::new();
-    let mut counter = |name: &str, help: &str, value: f64| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "# HELP pelton_{name} {help}\n# TYPE pelton_{name} counter\npelton_{name} {value}"
-        );
-    };
-    counter("batches_total", "Batches delivered.", meters.batches as f64);
-    counter(
-        "fresh_examples_total",
-        "Examples delivered for the first time in their epoch.",
-        meters.fresh_examples as f64,
-    );
-    counter(
-        "echoed_examples_total",
-        "Repeats of examples.",
-        meters.echoed_examples as f64,
-    );
-    counter(
-        "skipped_examples_total",
-        "Examples left out as bad.",
-        meters.skipped_examples as f64,
-    );
-    counter(
-        "replaced_examples_total",
-        "Examples replaced because they were bad.",
-        meters.replaced_examples as f64,
-    );
-    counter(
-        "batch_bytes_total",
-        "Bytes of batches.",
-        meters.batch_bytes as f64,
-    );
-    counter(
-        "read_bytes_total",
-        "Bytes read from storage.",
-        meters.feed.read_bytes as f64,
-    );
-    counter(
-        "wait_seconds_total",
-        "Seconds the consumer waited for batches.",
-        meters.wait_s,
-    );
-    counter(
-        "compute_seconds_total",
-        "Seconds the consumer spent between batches.",
-        meters.compute_s,
-    );
-    let stages = [
+    let mut text = PrometheusText::default();
+    for (name, help, value) in [
+        ("batches_total", "Batches delivered.", meters.batches as f64),
         (
-            "busy_seconds_total",
-            "Seconds of work of a stage's threads.",
+            "fresh_examples_total",
+            "Examples delivered for the first time in their epoch.",
+            meters.fresh_examples as f64,
         ),
-        ("records_total", "Examples a stage worked on."),
+        (
+            "echoed_examples_total",
+            "Repeats of examples.",
+            meters.echoed_examples as f64,
+        ),
+        (
+            "skipped_examples_total",
+            "Examples left out as bad.",
+            meters.skipped_examples as f64,
+        ),
+        (
+            "replaced_examples_total",
+            "Examples replaced because they were bad.",
+            meters.replaced_examples as f64,
+        ),
+        (
+            "batch_bytes_total",
+            "Bytes of batches.",
+            meters.batch_bytes as f64,
+        ),
+        (
+            "read_bytes_total",
+            "Bytes read from storage.",
+            meters.feed.read_bytes as f64,
+        ),
+        (
+            "wait_seconds_total",
+            "Seconds the consumer waited for batches.",
+            meters.wait_s,
+        ),
+        (
+            "compute_seconds_total",
+            "Seconds the consumer spent between batches.",
+            meters.compute_s,
+        ),
+    ] {
+        text.single(name, "counter", help, value);
+    }
+    let of_stages: [(&str, &str, fn(&StageMeters) -> f64); 2] = [
+        (
+            "stage_busy_seconds_total",
+            "Seconds of work of a stage's threads.",
+            |stage| stage.busy_s,
+        ),
+        (
+            "stage_records_total",
+            "Examples a stage worked on.",
+            |stage| stage.records as f64,
+        ),
     ];
-    for (name, help) in stages {
-        let _ = writeln!(
-            out,
-            "# HELP pelton_stage_{name} {help}\n# TYPE pelton_stage_{name} counter"
-        );
+    for (name, help, value) in of_stages {
+        text.begin(name, "counter", help);
         for stage in &meters.stages {
-            let value = match name {
-                "records_total" => stage.records as f64,
-                _ => stage.busy_s,
-            };
-            let _ = writeln!(
-                out,
-                "pelton_stage_{name}{{stage=\"{}\"}} {value}",
-                stage.name
-            );
+            text.labelled(name, ("stage", stage.name), value(stage));
         }
     }
-    out
+    text.into_string()
 }
 
 #[cfg(test)]
 mod tests {
-    use pelton_feed::StageMeters;
-
     use super::*;
 
     #[test]

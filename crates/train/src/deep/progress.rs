@@ -75,7 +75,6 @@ impl Progress {
 
 /// One line of `metrics.jsonl`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
 pub struct NetEpoch {
     /// Epochs finished.
     pub epoch: u64,

@@ -264,11 +264,6 @@ fn half_precision_learns_and_goes_on_exactly() {
         let said = "started with `precision` bf16 and cannot continue with f32";
         assert!(refused.contains(said), "{refused}");
         config.fit.precision = Precision::Bf16;
-        // As in configurations from when only heads had the setting.
-        let of_head = kept.replace("precision = \"bf16\"\n", "");
-        let of_head = of_head.replace("[head]\n", "[head]\nprecision = \"bf16\"\n");
-        assert_ne!(of_head, kept);
-        std::fs::write(parts.join("run.toml"), of_head).unwrap();
         run(&config, &parts, 2, true, None).unwrap();
         let (expected, found) = (losses(&f32), losses(&whole));
         assert_eq!(found, losses(&parts), "{kind}");

@@ -131,7 +131,7 @@ impl Header {
         let version = u32_at(bytes, 8);
         if version != VERSION {
             return Err(FormatError::new(format!(
-                "is packed in version {version}, and this program reads up to {VERSION}; update it or pack again"
+                "is packed in version {version}, and this program reads version {VERSION}; update it or pack again"
             )));
         }
         let features = u64_at(bytes, 16);

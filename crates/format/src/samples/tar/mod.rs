@@ -37,7 +37,7 @@ use crate::record::mixing::mix;
 use crate::samples::tar::classes::TarClasses;
 use crate::samples::tar::members::NameParts;
 
-/// Distinguishes its sidecars; version 4 allowed archives in which a sample has an extension twice.
+/// Distinguishes its sidecars.
 const SHAPE: u64 = 6;
 /// How records are found, in words.
 const HEADERS: &str = "from a walk over the headers of members";

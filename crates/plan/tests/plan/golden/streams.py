@@ -3,7 +3,7 @@
     python3 streams.py > streams.txt
 
 Every epoch is made from its beginning, and copies are counted at its end. The Rust test compares the crate with the
-file. Its lines never change, only new pipelines are added (those of mixtures changed once, before the first release): a run recorded years ago must still mean the same batches.
+file. Its lines never change, only new pipelines are added: a run that is recorded today must mean the same batches in years.
 """
 
 import bisect

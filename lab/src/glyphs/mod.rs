@@ -1,4 +1,4 @@
-//! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
+//! Every character of some fonts as a picture, a class a character.
 //!
 //! A class is a character, or several that look equal in most fonts; its examples are the fonts' pictures of it. Whole
 //! families of fonts are held out for the test. Glyphs are drawn twice: all of them to collect digests of the pictures,
@@ -13,16 +13,17 @@ mod test_font;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::Args;
 use pelton_data::DataError;
-use pelton_format::IdxWriter;
 use pelton_run::{Event, RunContext};
 use pelton_storage::{WholeFile, output_file, path_text};
 use serde::Serialize;
 
+use crate::idx_writer::IdxWriter;
 use classes::{Assignment, Choice, Wish, choose};
 use fonts::{Fonts, find};
 
@@ -30,23 +31,32 @@ use fonts::{Fonts, find};
 const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 
 /// Settings of drawing glyphs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct GlyphsConfig {
-    /// Folders of fonts, or fonts.
+    /// Folders with fonts in and below them (.ttf, .otf, .ttc, .otc)
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     pub fonts: Vec<PathBuf>,
-    /// Prefix of the file names.
+    /// Prefix of the files to write: FILE-train-images.idx, FILE-test-images.idx, and the labels and class
+    /// names next to them
+    #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Height and width of a picture.
-    pub side: u32,
-    /// Least training pictures of a class.
+    /// Height and width of a picture
+    #[arg(long, default_value_t = 32)]
+    pub size: u32,
+    /// Leave out characters with fewer different pictures for training
+    #[arg(long, default_value_t = 8)]
     pub min_fonts: u32,
-    /// Number of classes: those with the most training pictures; all if absent.
+    /// Number of classes to keep, those with the most pictures for training (default: all)
+    #[arg(long, value_name = "N")]
     pub classes: Option<u32>,
-    /// Share of the pictures in held-out families.
+    /// Share of the pictures, at most, that belong to font families held out for testing
+    #[arg(long, default_value_t = 0.2)]
     pub test_share: f64,
-    /// Seed of the choice of families.
+    /// Seed for choosing these families
+    #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Whether to replace existing files.
+    /// Replace the files if they exist
+    #[arg(long)]
     pub overwrite: bool,
 }
 
@@ -116,6 +126,11 @@ fn bad(text: String) -> DataError {
     DataError::Config(text)
 }
 
+fn unwritten(source: io::Error) -> DataError {
+    let what = "pictures, labels and names";
+    DataError::Output { what, source }
+}
+
 /// Draws the characters of fonts and writes a training and a test set.
 ///
 /// Errors: no fonts, too few classes, files that exist or cannot be written, an interruption.
@@ -127,7 +142,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
         Set::new(&config.out, "test"),
     ];
     let files = [sets[0].files(config)?, sets[1].files(config)?];
-    let side = config.side;
+    let side = config.size;
     let mut fonts = Fonts {
         files: find(&config.fonts)?,
         side,
@@ -171,12 +186,12 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     ];
     let [train_files, test_files] = files;
     let writers = |[pictures, labels, names]: [WholeFile; 3], records| {
-        let pictures = IdxWriter::pictures(pictures, records, [side, side])?;
-        Ok::<_, DataError>((pictures, IdxWriter::labels(labels, records)?, names))
+        let pictures = IdxWriter::pictures(pictures, records, &[side, side])?;
+        Ok((pictures, IdxWriter::labels(labels, records)?, names))
     };
     let mut writers = [
-        writers(train_files, records[0])?,
-        writers(test_files, records[1])?,
+        writers(train_files, records[0]).map_err(unwritten)?,
+        writers(test_files, records[1]).map_err(unwritten)?,
     ];
     let mut tested = vec![false; choice.names.len()];
     let place = |number: u32| {
@@ -196,19 +211,21 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
                 Assignment::Nowhere => return Ok(()),
             };
             tested[class as usize] |= set == 1;
-            writers[set].0.write(picture)?;
-            Ok(writers[set].1.label(class as i32)?)
+            let (pictures, labels, _) = &mut writers[set];
+            let written = pictures.write(picture);
+            let written = written.and_then(|()| labels.label(class as i32));
+            written.map_err(unwritten)
         },
     )?;
     let text: String = choice.names.iter().flat_map(|name| [name, "\n"]).collect();
     // Pictures last: if they exist, the set is complete.
     for (pictures, labels, mut names) in writers {
         let written = names.write_all(text.as_bytes());
-        let what = "names of the classes";
         let written = written.and_then(|()| names.publish());
-        written.map_err(|source| DataError::Output { what, source })?;
-        labels.finish()?;
-        pictures.finish()?;
+        let written = written.and_then(|()| labels.finish());
+        written
+            .and_then(|()| pictures.finish())
+            .map_err(unwritten)?;
     }
     let [train, test] = sets;
     Ok(GlyphsFigures {
@@ -230,8 +247,8 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
 }
 
 fn check(config: &GlyphsConfig) -> Result<(), DataError> {
-    if !SIDES.contains(&config.side) {
-        return Err(bad(format!("`size` {}: give 8 to 256 pixels", config.side)));
+    if !SIDES.contains(&config.size) {
+        return Err(bad(format!("`size` {}: give 8 to 256 pixels", config.size)));
     }
     if !(0.0..1.0).contains(&config.test_share) {
         return Err(bad(format!(
