@@ -4,10 +4,10 @@ use std::io::{self, BufWriter, Write};
 
 use pelton_storage::WholeFile;
 
-</// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
+/// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
 const BYTES: u8 = 0x08;
 const INTEGERS: u8 = 0x0c;
->
+
 /// An IDX file being written. Dropped before [`IdxWriter::finish`], it is deleted.
 #[derive(Debug)]
 pub struct IdxWriter {
@@ -46,21 +46,21 @@ impl IdxWriter {
         Ok(writer)
     }
 
-<    /// Appends pixels. Panics where they exceed what was announced.
+    /// Appends pixels. Panics if they exceed the announced size.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
->        let left = self.left.checked_sub(bytes.len() as u64);
+        let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.expect("as many records as announced");
         self.out.write_all(bytes)
     }
 
-<    /// Appends a label. Panics where it exceeds what was announced.
+    /// Appends a label. Panics if it exceeds the announced count.
     pub fn label(&mut self, label: i32) -> io::Result<()> {
         self.write(&label.to_be_bytes())
     }
 
-    /// Gives the file its name, replacing an existing file. Panics where records are missing.
+    /// Gives the file its name, replacing an existing file. Panics if records are missing.
     pub fn finish(self) -> io::Result<()> {
->        assert_eq!(self.left, 0, "bytes of records missing");
+        assert_eq!(self.left, 0, "bytes of records missing");
         let file = self.out.into_inner().map_err(|error| error.into_error())?;
         file.publish()
     }

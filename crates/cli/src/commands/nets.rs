@@ -3,16 +3,16 @@
 use std::path::Path;
 
 use pelton_train::{
-    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError,
-    image, language, memory_budget, refuse_address,
+    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image,
+    language, memory_budget, refuse_address,
 };
 
 use crate::bytes::human;
 use crate::flags;
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
 use crate::output::{Failure, print_json, usage};
-use crate::run_arguments::RunArguments;
 use crate::ranks;
+use crate::run_arguments::RunArguments;
 
 /// Trains a net on images.
 pub fn image(arguments: ImageArguments) -> Result<(), Failure> {

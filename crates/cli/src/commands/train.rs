@@ -4,8 +4,7 @@ use std::path::Path;
 
 use pelton_train::linear::{self};
 use pelton_train::{
-    DataError, LinearConfig, LinearSummary, Solver, Target, memory_budget,
-    refuse_address,
+    DataError, LinearConfig, LinearSummary, Solver, Target, memory_budget, refuse_address,
 };
 
 use super::model::{figures_of, figures_of_targets};

@@ -184,7 +184,11 @@ fn decimal_commas() {
     let accuracy = &place.json("eval run bars.csv")["test_accuracy"];
     assert_eq!(*accuracy, expected);
     place.refuses("index bars.csv", 2, &["bars.csv", "--decimal", "comma"]);
-    let parts = ["points.csv", "line 1", "with a point that may separate thousands"];
+    let parts = [
+        "points.csv",
+        "line 1",
+        "with a point that may separate thousands",
+    ];
     place.refuses("train svm points.csv --decimal , --out odd", 2, &parts);
 }
 

@@ -130,7 +130,9 @@ mod tests {
             );
         }
         let fault = cell_text(b"1.234", true, 2).unwrap_err().to_string();
-        assert!(fault.starts_with("column 3 holds 1.234, with a point that may separate thousands;"));
+        assert!(
+            fault.starts_with("column 3 holds 1.234, with a point that may separate thousands;")
+        );
     }
 
     #[test]
