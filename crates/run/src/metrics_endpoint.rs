@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::error::RunError;
+use crate::prometheus::PROMETHEUS_TYPE;
 
 const TIMEOUT: Duration = Duration::from_secs(2);
 const MOST_REQUEST: usize = 8 << 10;
@@ -104,7 +105,7 @@ fn answer(mut connection: TcpStream, text: &Mutex<String>) -> io::Result<()> {
     };
     write!(
         connection,
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "HTTP/1.1 {status}\r\nContent-Type: {PROMETHEUS_TYPE}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         body.len()
     )
 }

@@ -42,7 +42,7 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
-use pelton_run::Interrupt;
+use pelton_run::{Interrupt, PROMETHEUS_TYPE};
 use pelton_storage::StorageError;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -257,7 +257,7 @@ async fn page() -> Response {
 }
 
 async fn metrics(State(service): State<Arc<Service>>) -> Response {
-    text("text/plain; version=0.0.4", service.metrics.text())
+    text(PROMETHEUS_TYPE, service.metrics.text())
 }
 
 async fn model(State(service): State<Arc<Service>>) -> Response {

@@ -1,10 +1,11 @@
 //! Counters of a server, for Prometheus.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
+
+use pelton_run::PrometheusText;
 
 /// Ends of the latency classes, in seconds.
 const SECONDS: [f64; 13] = [
@@ -62,45 +63,23 @@ impl Metrics {
 
     /// Prometheus' text format.
     pub(crate) fn text(&self) -> String {
-        let mut text = String::new();
-        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
-            let lines = format!("# HELP pelton_{name} {help}\n# TYPE pelton_{name} {kind}\n");
-            text.push_str(&lines);
-        };
-        head(
-            &mut text,
-            "responses_total",
-            "counter",
-            "Responses by status.",
-        );
+        let mut text = PrometheusText::default();
+        text.begin("responses_total", "counter", "Responses by status.");
         let responses = self
             .responses
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         for (status, count) in responses.iter() {
-            let _ = writeln!(
-                text,
-                "pelton_responses_total{{status=\"{status}\"}} {count}"
-            );
+            text.labelled("responses_total", ("status", status), count);
         }
         drop(responses);
-        head(
-            &mut text,
-            "queries_total",
-            "counter",
-            "Vectors or images classified.",
-        );
-        let _ = writeln!(text, "pelton_queries_total {}", self.queries());
-        head(
-            &mut text,
-            "in_flight",
-            "gauge",
-            "Classification requests being handled.",
-        );
-        let _ = writeln!(text, "pelton_in_flight {}", self.in_flight.load(Relaxed));
+        let help = "Vectors or images classified.";
+        text.single("queries_total", "counter", help, self.queries());
+        let help = "Classification requests being handled.";
+        text.single("in_flight", "gauge", help, self.in_flight.load(Relaxed));
         let help =
             "Time of answered classification requests, from the request's head to the answer.";
-        head(&mut text, "latency_seconds", "histogram", help);
+        text.begin("latency_seconds", "histogram", help);
         let mut total = 0;
         let ends = SECONDS
             .iter()
@@ -108,15 +87,12 @@ impl Metrics {
             .chain(["+Inf".to_string()]);
         for (end, count) in ends.zip(&self.latencies) {
             total += count.load(Relaxed);
-            let _ = writeln!(
-                text,
-                "pelton_latency_seconds_bucket{{le=\"{end}\"}} {total}"
-            );
+            text.labelled("latency_seconds_bucket", ("le", end), total);
         }
         let sum = self.microseconds.load(Relaxed) as f64 / 1e6;
-        let _ = writeln!(text, "pelton_latency_seconds_sum {sum}");
-        let _ = writeln!(text, "pelton_latency_seconds_count {total}");
-        text
+        text.value("latency_seconds_sum", sum);
+        text.value("latency_seconds_count", total);
+        text.into_string()
     }
 }
 

@@ -291,7 +291,10 @@ mod tests {
     /// The text of an object with the checksum of its members.
     fn sealed(text: &str) -> String {
         let sum = checksum(&serde_json::from_str(text).unwrap());
-        format!("{},\"{CHECKSUM}\":\"{sum}\"}}", text.strip_suffix('}').unwrap())
+        format!(
+            "{},\"{CHECKSUM}\":\"{sum}\"}}",
+            text.strip_suffix('}').unwrap()
+        )
     }
 
     #[track_caller]

@@ -1,85 +1,67 @@
 //! Counters of a running pipeline as Prometheus text.
 
-use std::fmt::Write as _;
-
 use pelton_feed::LoaderMeters;
+use pelton_run::PrometheusText;
 
 /// The counters in Prometheus' text format.
 pub(super) fn prometheus_text(meters: &LoaderMeters) -> String {
-    let mut out = String::new();
-    let mut counter = |name: &str, help: &str, value: f64| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(
-            out,
-            "# HELP pelton_{name} {help}\n# TYPE pelton_{name} counter\npelton_{name} {value}"
-        );
-    };
-    counter("batches_total", "Batches delivered.", meters.batches as f64);
-    counter(
-        "fresh_examples_total",
-        "Examples delivered for the first time in their epoch.",
-        meters.fresh_examples as f64,
-    );
-    counter(
-        "echoed_examples_total",
-        "Repeats of examples.",
-        meters.echoed_examples as f64,
-    );
-    counter(
-        "skipped_examples_total",
-        "Examples left out as bad.",
-        meters.skipped_examples as f64,
-    );
-    counter(
-        "replaced_examples_total",
-        "Examples replaced because they were bad.",
-        meters.replaced_examples as f64,
-    );
-    counter(
-        "batch_bytes_total",
-        "Bytes of batches.",
-        meters.batch_bytes as f64,
-    );
-    counter(
-        "read_bytes_total",
-        "Bytes read from storage.",
-        meters.feed.read_bytes as f64,
-    );
-    counter(
-        "wait_seconds_total",
-        "Seconds the consumer waited for batches.",
-        meters.wait_s,
-    );
-    counter(
-        "compute_seconds_total",
-        "Seconds the consumer spent between batches.",
-        meters.compute_s,
-    );
-    let stages = [
+    let mut text = PrometheusText::default();
+    for (name, help, value) in [
+        ("batches_total", "Batches delivered.", meters.batches as f64),
         (
-            "busy_seconds_total",
-            "Seconds of work of a stage's threads.",
+            "fresh_examples_total",
+            "Examples delivered for the first time in their epoch.",
+            meters.fresh_examples as f64,
         ),
-        ("records_total", "Examples a stage worked on."),
-    ];
-    for (name, help) in stages {
-        let _ = writeln!(
-            out,
-            "# HELP pelton_stage_{name} {help}\n# TYPE pelton_stage_{name} counter"
-        );
-        for stage in &meters.stages {
-            let value = match name {
-                "records_total" => stage.records as f64,
-                _ => stage.busy_s,
-            };
-            let _ = writeln!(
-                out,
-                "pelton_stage_{name}{{stage=\"{}\"}} {value}",
-                stage.name
-            );
-        }
+        (
+            "echoed_examples_total",
+            "Repeats of examples.",
+            meters.echoed_examples as f64,
+        ),
+        (
+            "skipped_examples_total",
+            "Examples left out as bad.",
+            meters.skipped_examples as f64,
+        ),
+        (
+            "replaced_examples_total",
+            "Examples replaced because they were bad.",
+            meters.replaced_examples as f64,
+        ),
+        (
+            "batch_bytes_total",
+            "Bytes of batches.",
+            meters.batch_bytes as f64,
+        ),
+        (
+            "read_bytes_total",
+            "Bytes read from storage.",
+            meters.feed.read_bytes as f64,
+        ),
+        (
+            "wait_seconds_total",
+            "Seconds the consumer waited for batches.",
+            meters.wait_s,
+        ),
+        (
+            "compute_seconds_total",
+            "Seconds the consumer spent between batches.",
+            meters.compute_s,
+        ),
+    ] {
+        text.single(name, "counter", help, value);
     }
-    out
+    let name = "stage_busy_seconds_total";
+    text.begin(name, "counter", "Seconds of work of a stage's threads.");
+    for stage in &meters.stages {
+        text.labelled(name, ("stage", stage.name), stage.busy_s);
+    }
+    let name = "stage_records_total";
+    text.begin(name, "counter", "Examples a stage worked on.");
+    for stage in &meters.stages {
+        text.labelled(name, ("stage", stage.name), stage.records as f64);
+    }
+    text.into_string()
 }
 
 #[cfg(test)]
