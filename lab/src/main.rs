@@ -1,7 +1,8 @@
 //! `pelton-lab`: published tables next to ours, and predictions for larger clusters.
 //!
 //! `reproduce NAME` does the work of a table, which a TOML file in `experiments/` describes; `plan-capacity` predicts
-//! an epoch on more nodes, or training over many classes on more devices, than there are. `train …` is that of
+//! an epoch on more nodes, or training over many classes on more devices, than there are; `glyphs` draws the characters
+//! of fonts, for many classes of pictures. `train …` is that of
 //! `pelton`: tables measure whole runs as processes of this program.
 
 mod bucket_training;
@@ -18,6 +19,8 @@ mod deepio_order;
 mod drawing;
 mod echo;
 mod experiment;
+mod glyph_command;
+mod glyphs;
 mod idx;
 mod kept;
 mod lirs_dnn;
@@ -48,6 +51,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use capacity_arguments::CapacityArguments;
+use glyph_command::GlyphsArguments;
 
 /// Published tables next to ours, and predictions for larger clusters.
 #[derive(Debug, Parser)]
@@ -63,6 +67,8 @@ enum Command {
     Reproduce(ReproduceArguments),
     /// Predict how long an epoch takes on more nodes than there are, from stated figures
     PlanCapacity(Box<CapacityArguments>),
+    /// Draw all characters of fonts, one class a character, with font families held out for testing
+    Glyphs(GlyphsArguments),
 }
 
 /// `reproduce`
@@ -105,6 +111,7 @@ fn main() -> ExitCode {
         |arguments: Arguments| match arguments.command {
             Command::Reproduce(arguments) => printed_table::reproduce_and_print(arguments),
             Command::PlanCapacity(arguments) => capacity_table::plan(*arguments),
+            Command::Glyphs(arguments) => glyph_command::draw(arguments),
         },
     ))
 }

@@ -12,7 +12,6 @@ use pelton_train::{
 
 use crate::bytes::Memory;
 use crate::data_arguments::{DataArguments, name, order_help, set, set_option};
-use crate::glyph_arguments::GlyphsArguments;
 use crate::linear_values::{ClassWeight, Costs, Intercept, class_weight, costs};
 #[cfg(feature = "nets")]
 use crate::net_arguments::{ClassifyArguments, ImageArguments, LanguageArguments};
@@ -60,9 +59,6 @@ pub enum Command {
     Buckets(BucketsArguments),
     /// Count the words of texts and write a vocabulary
     Vocabulary(VocabularyArguments),
-    /// Generate data
-    #[command(subcommand)]
-    Generate(GenerateCommand),
 }
 
 /// Kinds of model.
@@ -638,11 +634,4 @@ pub struct VocabularyArguments {
     /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
-}
-
-/// Kinds of generated data.
-#[derive(Debug, Subcommand)]
-pub enum GenerateCommand {
-    /// Pictures of all characters of fonts, one class a character, with font families held out for testing
-    Glyphs(GlyphsArguments),
 }

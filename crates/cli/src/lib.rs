@@ -25,7 +25,6 @@ pub mod bytes;
 mod commands;
 mod data_arguments;
 pub mod flags;
-mod glyph_arguments;
 mod linear_values;
 mod logging;
 mod negative_values;

@@ -1,6 +1,6 @@
 //! Jobs on data, one module a job: [`mod@bench`] measures a feed without training, [`buckets`] the cost of padding
-//! sentences, [`mod@vocabulary`] counts words, [`mod@glyphs`] draws the characters of fonts, [`data_tools`] index,
-//! show, pack and probe. Nothing here prints; jobs report events to an [`Observer`](pelton_run::Observer).
+//! sentences, [`mod@vocabulary`] counts words, [`data_tools`] index, show, pack and probe. Nothing here
+//! prints; jobs report events to an [`Observer`](pelton_run::Observer).
 //!
 //! ```
 //! use pelton_comm::Comm;
@@ -27,7 +27,6 @@
 pub mod bench;
 pub mod buckets;
 pub mod data_tools;
-pub mod glyphs;
 pub mod picture;
 pub mod vocabulary;
 

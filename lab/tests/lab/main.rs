@@ -6,6 +6,7 @@ mod command;
 
 mod capacity;
 mod echo;
+mod glyphs;
 mod tables;
 
 /// The program that is tested.

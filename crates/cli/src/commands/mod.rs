@@ -4,7 +4,6 @@ mod bench;
 mod blocks;
 mod buckets;
 mod data;
-mod glyphs;
 mod model;
 #[cfg(feature = "nets")]
 mod nets;
@@ -13,7 +12,7 @@ mod serve;
 mod train;
 mod vocabulary;
 
-use crate::arguments::{Arguments, Command, GenerateCommand, TrainCommand};
+use crate::arguments::{Arguments, Command, TrainCommand};
 use crate::output::Failure;
 
 /// Runs a command.
@@ -41,6 +40,5 @@ pub fn run(arguments: Arguments) -> Result<(), Failure> {
         Command::Bench(arguments) => bench::bench(*arguments),
         Command::Buckets(arguments) => buckets::compare(arguments),
         Command::Vocabulary(arguments) => vocabulary::count(arguments),
-        Command::Generate(GenerateCommand::Glyphs(arguments)) => glyphs::generate(arguments),
     }
 }

@@ -29,10 +29,8 @@ fn check(page: &str, commands: usize, bound: impl Fn(&str) -> (&'static str, f64
     files(&place);
     let page = page.replace("\\\n", " ");
     let lines = page.lines().filter(|line| line.starts_with("pelton "));
-    // Glyphs need fonts, which their own tests make.
     let lines: Vec<&str> = lines
         .map(|line| line.strip_prefix("pelton ").expect("it begins so"))
-        .filter(|line| !line.starts_with("generate "))
         .collect();
     assert_eq!(lines.len(), commands, "{lines:#?}");
     for shown in lines {

@@ -241,11 +241,7 @@ fn flags(place: &Place, command: &str) -> Vec<Flag> {
         .filter(|word| !word.starts_with('-'))
         .collect();
     // `bench` is followed by data, `train` by a kind of model.
-    let depth = if matches!(names[0], "train" | "generate") {
-        2
-    } else {
-        1
-    };
+    let depth = if names[0] == "train" { 2 } else { 1 };
     let help = place
         .ok(&format!("{} --help", names[..depth].join(" ")))
         .stdout;

@@ -23,7 +23,6 @@ mod documented;
 #[cfg(feature = "nets")]
 mod flag_sets;
 mod full_disk;
-mod glyphs;
 mod injected_faults;
 mod interruption;
 mod kept_classes;

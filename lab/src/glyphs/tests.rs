@@ -17,7 +17,7 @@ fn config(folder: &Path) -> GlyphsConfig {
     GlyphsConfig {
         fonts: vec![folder.join("fonts")],
         out: folder.join("g"),
-        side: 16,
+        size: 16,
         min_fonts: 2,
         classes: None,
         test_share: 0.4,
@@ -308,7 +308,7 @@ fn refusals() {
         &["4 characters", "5 are needed", "`classes`"],
     );
     check_refusal(|c| c.classes = Some(1), &["`classes` at least 2"]);
-    check_refusal(|c| c.side = 7, &["`size` 7", "8 to 256"]);
+    check_refusal(|c| c.size = 7, &["`size` 7", "8 to 256"]);
     check_refusal(|c| c.test_share = 1.0, &["`test_share` 1"]);
     check_refusal(|c| c.test_share = f64::NAN, &["`test_share` NaN"]);
     check_refusal(

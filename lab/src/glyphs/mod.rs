@@ -1,4 +1,4 @@
-//! The job `generate glyphs`: every character of some fonts as a picture, a class a character.
+//! Every character of some fonts as a picture, a class a character.
 //!
 //! A class is a character, or several that look alike in most fonts; its examples are the pictures that the fonts make
 //! of it. Whole families of fonts are held out for the test. All glyphs are drawn twice: once to collect
@@ -17,6 +17,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use clap::Args;
 use pelton_data::DataError;
 use pelton_format::IdxWriter;
 use pelton_run::{Event, RunContext};
@@ -30,23 +31,32 @@ use fonts::{Fonts, find};
 const SIDES: std::ops::RangeInclusive<u32> = 8..=256;
 
 /// Settings of drawing glyphs.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Args)]
 pub struct GlyphsConfig {
-    /// Folders of fonts, or fonts.
+    /// Folders with fonts in and below them (.ttf, .otf, .ttc, .otc)
+    #[arg(long, required = true, num_args = 1.., value_name = "DIR")]
     pub fonts: Vec<PathBuf>,
-    /// Prefix of the file names.
+    /// Prefix of the files to write: FILE-train-images.idx, FILE-test-images.idx, and the labels and class
+    /// names next to them
+    #[arg(short, long, value_name = "FILE")]
     pub out: PathBuf,
-    /// Height and width of a picture.
-    pub side: u32,
-    /// Least training pictures of a class.
+    /// Height and width of a picture
+    #[arg(long, default_value_t = 32)]
+    pub size: u32,
+    /// Leave out characters with fewer different pictures for training
+    #[arg(long, default_value_t = 8)]
     pub min_fonts: u32,
-    /// Classes wanted: those with the most training pictures. All where absent.
+    /// Number of classes to keep, those with the most pictures for training (default: all)
+    #[arg(long, value_name = "N")]
     pub classes: Option<u32>,
-    /// Share of the pictures in held-out families.
+    /// Share of the pictures, at most, that belong to font families held out for testing
+    #[arg(long, default_value_t = 0.2)]
     pub test_share: f64,
-    /// Of the choice of these.
+    /// Seed for choosing these families
+    #[arg(long, default_value_t = 0)]
     pub seed: u64,
-    /// Whether to replace existing files.
+    /// Replace the files if they exist
+    #[arg(long)]
     pub overwrite: bool,
 }
 
@@ -127,7 +137,7 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
         Set::new(&config.out, "test"),
     ];
     let files = [sets[0].files(config)?, sets[1].files(config)?];
-    let side = config.side;
+    let side = config.size;
     let mut fonts = Fonts {
         files: find(&config.fonts)?,
         side,
@@ -230,8 +240,8 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
 }
 
 fn check(config: &GlyphsConfig) -> Result<(), DataError> {
-    if !SIDES.contains(&config.side) {
-        return Err(bad(format!("`size` {}: give 8 to 256 pixels", config.side)));
+    if !SIDES.contains(&config.size) {
+        return Err(bad(format!("`size` {}: give 8 to 256 pixels", config.size)));
     }
     if !(0.0..1.0).contains(&config.test_share) {
         return Err(bad(format!(

@@ -1,26 +1,26 @@
-//! `pelton generate glyphs`: pictures of the characters of fonts.
+//! `glyphs`: draws the characters of fonts and prints what there is of them.
 
 use std::io::{self, Write};
 
-use pelton_tools::glyphs::{GlyphsConfig, GlyphsFigures, glyphs};
+use clap::Args;
+use pelton_cli::bytes::human;
+use pelton_cli::output::{Failure, print_json, print_with, with_console};
 
-use crate::bytes::human;
-use crate::glyph_arguments::GlyphsArguments;
-use crate::output::{Failure, print_json, print_with, with_console};
+use crate::glyphs::{GlyphsConfig, GlyphsFigures, glyphs};
+
+/// `glyphs`
+#[derive(Debug, Args)]
+pub struct GlyphsArguments {
+    #[command(flatten)]
+    config: GlyphsConfig,
+    /// Print the results as one JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
 
 /// Draws the characters of fonts.
-pub fn generate(arguments: GlyphsArguments) -> Result<(), Failure> {
-    let config = GlyphsConfig {
-        fonts: arguments.fonts,
-        out: arguments.out,
-        side: arguments.size,
-        min_fonts: arguments.min_fonts,
-        classes: arguments.classes,
-        test_share: arguments.test_share,
-        seed: arguments.seed,
-        overwrite: arguments.overwrite,
-    };
-    let figures = with_console(|context| glyphs(&config, context))?;
+pub fn draw(arguments: GlyphsArguments) -> Result<(), Failure> {
+    let figures = with_console(|context| glyphs(&arguments.config, context))?;
     if arguments.json {
         print_json(&figures)
     } else {
