@@ -1,14 +1,12 @@
-//! IDX files of pictures: which there are, how some of their records are read, and how one is written.
+//! IDX files of pictures: which there are, and how some of their records are read.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pelton_feed::{Loader, LoaderOptions, Stages};
 use pelton_format::Dataset;
 use pelton_plan::{Catalog, Order, Plan, PlanSpec, Selection};
-use pelton_run::{Interrupt, write_atomically};
+use pelton_run::Interrupt;
 use pelton_train::TrainError;
 
 use crate::experiment::SetConfig;
@@ -58,29 +56,4 @@ pub(super) fn reader(
         Stages::default(),
         &options,
     )?)
-}
-
-/// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
-pub(super) const BYTES: u8 = 0x08;
-pub(super) const INTEGERS: u8 = 0x0c;
-
-/// Writes an IDX file of one of these types whose records have these sizes.
-pub(super) fn write_idx(
-    path: &Path,
-    kind: u8,
-    count: u64,
-    sizes: &[u32],
-    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> Result<(), TrainError> {
-    write_atomically(path, |path| {
-        let mut out = BufWriter::new(File::create(path)?);
-        out.write_all(&[0, 0, kind, 1 + sizes.len() as u8])?;
-        out.write_all(&(count as u32).to_be_bytes())?;
-        sizes
-            .iter()
-            .try_for_each(|size| out.write_all(&size.to_be_bytes()))?;
-        write(&mut out)?;
-        out.flush()
-    })?;
-    Ok(())
 }

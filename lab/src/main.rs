@@ -22,6 +22,7 @@ mod experiment;
 mod glyph_command;
 mod glyphs;
 mod idx;
+mod idx_writer;
 mod kept;
 mod lirs_dnn;
 mod machine;

@@ -1,16 +1,19 @@
 //! Pictures that nets learn, written twice: in random order, and one class after the other.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pelton_data::{DataConfig, Expected, OpenedData, Validation, open};
 use pelton_feed::{IMAGE, LABEL};
 use pelton_key::{KeyedRng, Stage, key};
-use pelton_run::{Interrupt, RunContext};
+use pelton_run::{Interrupt, RunContext, RunError};
+use pelton_storage::WholeFile;
 use pelton_train::{FitConfig, ImageConfig, TrainError};
 
 use crate::experiment::{NetSetting, SetConfig};
-use crate::idx::{BYTES, INTEGERS, reader, real, write_idx};
+use crate::idx::{reader, real};
+use crate::idx_writer::IdxWriter;
 use crate::table::ReproduceConfig;
 
 /// Generator of the random order.
@@ -143,18 +146,28 @@ impl DataInMemory {
             .display()
             .to_string()
             .replace("images-idx3", "labels-idx1");
+        let written = self.write_labels(Path::new(&labels));
+        let written = written.and_then(|()| self.write_pictures(images));
+        Ok(written.map_err(|source| RunError::io(images, "write", source))?)
+    }
+
+    fn write_labels(&self, file: &Path) -> io::Result<()> {
+        let mut out = IdxWriter::labels(WholeFile::create(file)?, self.order.len() as u32)?;
+        for &i in &self.order {
+            out.label(self.classes[i])?;
+        }
+        out.finish()
+    }
+
+    fn write_pictures(&self, file: &Path) -> io::Result<()> {
         let bytes: usize = self.sizes.iter().product();
-        let count = self.order.len() as u64;
         let sizes: Vec<u32> = self.sizes.iter().map(|&size| size as u32).collect();
-        write_idx(Path::new(&labels), INTEGERS, count, &[], |out| {
-            self.order
-                .iter()
-                .try_for_each(|&i| out.write_all(&self.classes[i].to_be_bytes()))
-        })?;
-        write_idx(images, BYTES, count, &sizes, |out| {
-            let picture = |&i: &usize| out.write_all(&self.pixels[i * bytes..][..bytes]);
-            self.order.iter().try_for_each(picture)
-        })
+        let file = WholeFile::create(file)?;
+        let mut out = IdxWriter::pictures(file, self.order.len() as u32, &sizes)?;
+        for &i in &self.order {
+            out.write(&self.pixels[i * bytes..][..bytes])?;
+        }
+        out.finish()
     }
 
     fn moments(&self) -> [f64; 2] {

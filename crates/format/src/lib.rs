@@ -48,7 +48,6 @@ mod record;
 mod samples;
 mod text;
 
-pub use arrays::idx::writer::IdxWriter;
 pub use arrays::mixture::Mixture;
 pub use arrays::npy::numbers::npy_numbers;
 pub use arrays::npy::{NpyHeader, npy_array};

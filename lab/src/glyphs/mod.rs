@@ -13,17 +13,17 @@ mod test_font;
 #[cfg(test)]
 mod tests;
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
 use pelton_data::DataError;
-use pelton_format::IdxWriter;
 use pelton_run::{Event, RunContext};
 use pelton_storage::{WholeFile, output_file, path_text};
 use serde::Serialize;
 
+use crate::idx_writer::IdxWriter;
 use classes::{Assignment, Choice, Wish, choose};
 use fonts::{Fonts, find};
 
@@ -126,6 +126,11 @@ fn bad(text: String) -> DataError {
     DataError::Config(text)
 }
 
+fn unwritten(source: io::Error) -> DataError {
+    let what = "pictures, labels and names";
+    DataError::Output { what, source }
+}
+
 /// Draws the characters of fonts and writes a training and a test set.
 ///
 /// Errors: no fonts, too few classes, files that exist or cannot be written, an interruption.
@@ -181,12 +186,12 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
     ];
     let [train_files, test_files] = files;
     let writers = |[pictures, labels, names]: [WholeFile; 3], records| {
-        let pictures = IdxWriter::pictures(pictures, records, [side, side])?;
-        Ok::<_, DataError>((pictures, IdxWriter::labels(labels, records)?, names))
+        let pictures = IdxWriter::pictures(pictures, records, &[side, side])?;
+        Ok((pictures, IdxWriter::labels(labels, records)?, names))
     };
     let mut writers = [
-        writers(train_files, records[0])?,
-        writers(test_files, records[1])?,
+        writers(train_files, records[0]).map_err(unwritten)?,
+        writers(test_files, records[1]).map_err(unwritten)?,
     ];
     let mut tested = vec![false; choice.names.len()];
     let place = |number: u32| {
@@ -206,19 +211,21 @@ pub fn glyphs(config: &GlyphsConfig, context: RunContext<'_>) -> Result<GlyphsFi
                 Assignment::Nowhere => return Ok(()),
             };
             tested[class as usize] |= set == 1;
-            writers[set].0.write(picture)?;
-            Ok(writers[set].1.label(class as i32)?)
+            let (pictures, labels, _) = &mut writers[set];
+            let written = pictures.write(picture);
+            let written = written.and_then(|()| labels.label(class as i32));
+            written.map_err(unwritten)
         },
     )?;
     let text: String = choice.names.iter().flat_map(|name| [name, "\n"]).collect();
     // Pictures last: where they are, all is.
     for (pictures, labels, mut names) in writers {
         let written = names.write_all(text.as_bytes());
-        let what = "names of the classes";
         let written = written.and_then(|()| names.publish());
-        written.map_err(|source| DataError::Output { what, source })?;
-        labels.finish()?;
-        pictures.finish()?;
+        let written = written.and_then(|()| labels.finish());
+        written
+            .and_then(|()| pictures.finish())
+            .map_err(unwritten)?;
     }
     let [train, test] = sets;
     Ok(GlyphsFigures {

@@ -10,8 +10,6 @@
 //! when the data is opened, so a record needs one read. If `x-names.txt` is next to `x-images.idx`, its lines are the
 //! names of the labels 0, 1, 2 …. Format: LeCun, "The MNIST database of handwritten digits"; the names are Pelton's.
 
-pub(crate) mod writer;
-
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -27,7 +25,7 @@ use crate::record::labels::codes::Codes;
 use crate::record::options::OpenOptions;
 
 /// The type of 32-bit integers.
-pub(crate) const INTEGERS: u8 = 0x0c;
+const INTEGERS: u8 = 0x0c;
 /// Most dimensions read: records, rows, columns, channels.
 const MOST_DIMENSIONS: usize = 4;
 /// Largest side of a picture, and most channels.

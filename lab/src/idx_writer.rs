@@ -1,84 +1,76 @@
 //! Writes IDX files, which appear only when complete.
 
 use std::io::{self, BufWriter, Write};
-use std::path::PathBuf;
 
 use pelton_storage::WholeFile;
 
-use crate::arrays::idx::INTEGERS;
-use crate::record::error::FormatError;
+/// IDX's codes of bytes, and of numbers of 4 bytes, the highest first.
+const BYTES: u8 = 0x08;
+const INTEGERS: u8 = 0x0c;
 
 /// An IDX file being written. Dropped before [`IdxWriter::finish`], it is deleted.
 #[derive(Debug)]
 pub struct IdxWriter {
-    path: PathBuf,
     out: BufWriter<WholeFile>,
     /// Bytes that the header promises and that are still to be written.
     left: u64,
 }
 
 impl IdxWriter {
-    /// A file of this many pictures of bytes, of this height and width.
-    pub fn pictures(
-        file: WholeFile,
-        count: u32,
-        [height, width]: [u32; 2],
-    ) -> Result<IdxWriter, FormatError> {
-        let bytes = u64::from(count) * u64::from(height) * u64::from(width);
-        IdxWriter::start(file, 8, &[count, height, width], bytes)
+    /// A file of this many pictures of bytes, of these sizes: height, width, and channels if there are several.
+    pub fn pictures(file: WholeFile, count: u32, sizes: &[u32]) -> io::Result<IdxWriter> {
+        IdxWriter::start(file, BYTES, count, sizes, 1)
     }
 
     /// A file of this many labels.
-    pub fn labels(file: WholeFile, count: u32) -> Result<IdxWriter, FormatError> {
-        IdxWriter::start(file, INTEGERS, &[count], 4 * u64::from(count))
+    pub fn labels(file: WholeFile, count: u32) -> io::Result<IdxWriter> {
+        IdxWriter::start(file, INTEGERS, count, &[], 4)
     }
 
     fn start(
         file: WholeFile,
         kind: u8,
+        count: u32,
         sizes: &[u32],
         bytes: u64,
-    ) -> Result<IdxWriter, FormatError> {
-        let mut header = vec![0, 0, kind, sizes.len() as u8];
-        header.extend(sizes.iter().flat_map(|size| size.to_be_bytes()));
+    ) -> io::Result<IdxWriter> {
+        let mut header = vec![0, 0, kind, 1 + sizes.len() as u8];
+        let all = std::iter::once(&count).chain(sizes);
+        header.extend(all.clone().flat_map(|size| size.to_be_bytes()));
+        let data = all.map(|&size| u64::from(size)).product::<u64>() * bytes;
         let mut writer = IdxWriter {
-            path: file.path().to_path_buf(),
             out: BufWriter::with_capacity(1 << 20, file),
-            left: bytes + header.len() as u64,
+            left: header.len() as u64 + data,
         };
         writer.write(&header)?;
         Ok(writer)
     }
 
     /// Appends pixels. Panics if they exceed the announced size.
-    pub fn write(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+    pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.expect("as many records as announced");
-        self.out.write_all(bytes).map_err(|e| self.failed(e))
+        self.out.write_all(bytes)
     }
 
     /// Appends a label. Panics if it exceeds the announced count.
-    pub fn label(&mut self, label: i32) -> Result<(), FormatError> {
+    pub fn label(&mut self, label: i32) -> io::Result<()> {
         self.write(&label.to_be_bytes())
     }
 
     /// Gives the file its name, replacing an existing file. Panics if records are missing.
-    pub fn finish(self) -> Result<(), FormatError> {
+    pub fn finish(self) -> io::Result<()> {
         assert_eq!(self.left, 0, "bytes of records missing");
-        let failed = |e: io::Error| FormatError::io(&self.path, "write it", e);
-        let file = self.out.into_inner().map_err(|e| failed(e.into_error()))?;
-        file.publish().map_err(failed)
-    }
-
-    fn failed(&self, error: io::Error) -> FormatError {
-        FormatError::io(&self.path, "write it", error)
+        let file = self.out.into_inner().map_err(|error| error.into_error())?;
+        file.publish()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use pelton_format::{Dataset, InPlaceClass, OpenOptions};
+
     use super::*;
-    use crate::{Dataset, OpenOptions};
 
     /// Reads back pictures and labels, and the names of the classes if a file of them is next to the data.
     #[test]
@@ -87,7 +79,8 @@ mod tests {
         let at = |name: &str| folder.path().join(name);
         let started = |name: &str| WholeFile::create(at(name)).expect("a file");
         let labels = [70_000, 2, 70_000];
-        let mut pictures = IdxWriter::pictures(started("a-images.idx"), 3, [2, 2]).expect("a file");
+        let mut pictures =
+            IdxWriter::pictures(started("a-images.idx"), 3, &[2, 2]).expect("a file");
         let mut numbers = IdxWriter::labels(started("a-labels.idx"), 3).expect("a file");
         for (i, label) in (0..).zip(labels) {
             pictures.write(&[i; 4]).expect("written");
@@ -106,7 +99,7 @@ mod tests {
                 .expect("in place")
                 .class
             {
-                crate::InPlaceClass::Known(class) => class,
+                InPlaceClass::Known(class) => class,
                 class => panic!("{class:?}"),
             };
             let classes: Vec<u32> = (0..3).map(class).collect();
