@@ -26,7 +26,7 @@ pub struct PipelineArguments {
     /// Largest picture in megapixels; larger ones are bad records (default: 100)
     #[arg(long, value_name = "MILLIONS")]
     pub max_megapixels: Option<u64>,
-    #[arg(long, help = PipelineConfig::AUGMENT_HELP)]
+    #[arg(long, help = PipelineConfig::augment_help())]
     pub augment: Option<Pipeline>,
     #[arg(long, help = EchoSetting::HELP)]
     pub echo: Option<EchoSetting>,
