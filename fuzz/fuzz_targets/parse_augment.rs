@@ -2,14 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelton_image::{Layout, Output, Pipeline, Pixels, Workspace};
-
-const GOOD: [&str; 4] = [
-    "rrc:9:0.25-1,flip,jitter:0.4:0.4:0.4:0.1,normalise",
-    "resize:12,crop:8,flip:1,grey",
-    "randomcrop:7:4,cutout:3,normalise:0.5:0.25,cutout:2",
-    "resize:5x11,jitter:1:2:3:0.5",
-];
+use pelton_image::{Augment, Layout, Output, Pipeline, Pixels, Workspace};
 
 fn check(text: &str, key: u64) {
     let Ok(pipeline) = text.parse::<Pipeline>() else {
@@ -44,8 +37,13 @@ fn check(text: &str, key: u64) {
 fuzz_target!(|input: (u64, &[u8])| {
     let (key, bytes) = input;
     check(&String::from_utf8_lossy(bytes), key);
-    // A good text with single bytes changed.
-    let mut edited = GOOD[key as usize % GOOD.len()].as_bytes().to_vec();
+    // Three good steps with single bytes changed.
+    let steps = Augment::steps();
+    let good = [key, key >> 16, key >> 32].map(|bits| {
+        let examples = steps[bits as usize % steps.len()].examples;
+        examples[bits as usize / steps.len() % examples.len()]
+    });
+    let mut edited = good.join(",").into_bytes();
     for [at, byte] in bytes.as_chunks::<2>().0 {
         let at = usize::from(*at) % edited.len();
         edited[at] = *byte;

@@ -222,12 +222,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def augment(self, steps: str) -> Pipeline[T]:
         """Augmentation of pictures, drawn again for every appearance: stages with commas between them, such as
-        ``"rrc:224,flip,normalise"``.
-
-        ``resize:SHORTER_SIDE`` or ``resize:HEIGHTxWIDTH``, ``crop:SIDE``, ``randomcrop:SIDE[:PADDING]``,
-        ``rrc:SIDE[:MIN-MAX]`` (shares of the area), ``flip[:CHANCE]``,
-        ``jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]]``, ``affine:DEGREES:SHIFT:SCALE[:SHEAR]``, ``cutout:SIDE``,
-        ``grey``, ``normalise[:MEANS:DEVIATIONS]``.
+        ``"rrc:224,flip,normalise"``. ``pelton bench --help`` explains all of them, with their parameters.
         """
         check_order("augment", self)
         return self._with(augment=steps.split(","))

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use pelton_format::ClassName;
-use pelton_image::Pipeline;
+use pelton_image::{Augment, Pipeline};
 use pelton_plan::{BucketPolicy, Echo, Last};
 use pelton_storage::path_text;
 use pelton_text::Tokenizer;
@@ -35,7 +35,7 @@ settings! {
         max_megapixels: Option<u64> = None, flag(One, some, of "MILLIONS"),
             "Largest picture in megapixels; larger ones are bad records (default: 100)";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
-        augment: Option<Pipeline> = None, flag(One, some, help PipelineConfig::AUGMENT_HELP), "Augmentation of pictures";
+        augment: Option<Pipeline> = None, flag(One, some, help PipelineConfig::augment_help()), "Augmentation of pictures";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
         echo: Option<EchoSetting> = None, flag(One, some, help EchoSetting::HELP), "Repeats";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
@@ -113,7 +113,12 @@ impl PipelineConfig {
     /// On `exif`.
     pub const EXIF_HELP: &str = "EXIF orientation of pictures, as phones write it: ignore (default, as in torchvision) or apply";
     /// On `augment`.
-    pub const AUGMENT_HELP: &str = "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: resize:SHORTER_SIDE or resize:HEIGHTxWIDTH, crop:SIDE, randomcrop:SIDE[:PADDING], rrc:SIDE[:MIN-MAX] (shares of the area, 0.08-1), flip[:CHANCE] (0.5), jitter:BRIGHTNESS[:CONTRAST[:SATURATION[:HUE]]], affine:DEGREES:SHIFT:SCALE[:SHEAR] (shift as a share of the side, scale as ± a share), cutout:SIDE, grey, normalise[:MEANS:DEVIATIONS] (ImageNet's; one for all channels, or three as in 0.5/0.5/0.5)";
+    pub fn augment_help() -> String {
+        let steps = Augment::help();
+        format!(
+            "Augmentation of pictures, stages with commas between them, such as rrc:224,flip: {steps}"
+        )
+    }
     /// On `last`.
     pub const LAST_HELP: &str = "Examples that fill no batch at the end of an epoch or bucket: even (default: the last two batches share what is left), short (a smaller last batch) or drop";
     /// On `buckets`.

@@ -8,8 +8,8 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
-use crate::affine::Affine;
 use crate::crop::Rectangle;
+use crate::steps::Affine;
 use crate::write::Part;
 use crate::{Pixels, colour};
 
@@ -184,10 +184,10 @@ impl<'a> Frame<'a> {
         self.swap_in(self.buffer.0, self.buffer.1);
     }
 
-    /// Changes colours.
-    pub fn change(&mut self, change: colour::Change) {
+    /// Changes values, of so many channels a pixel.
+    pub fn change(&mut self, change: impl FnOnce(&mut [u8], usize)) {
         self.own();
-        colour::change(&mut self.work.front, self.channels, change);
+        change(&mut self.work.front, self.channels);
     }
 
     /// Makes one channel from three.

@@ -25,7 +25,7 @@
 //!
 //! [`decode`] recognises JPEG, PNG, WebP, BMP, GIF, PNM and TIFF by their first bytes and gives RGB or grey bytes; an
 //! image that declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
-//! [`Augment`]s with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
+//! [`Augment`]s, each a [`Step`] with its numbers, with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
 //! slice. All randomness comes from one key an example: the same key gives the same pixels on any thread, and moves those of
 //! a mask alike. [`example_key`] derives it from the epoch's key, the example's id and the index of its copy.
 //!
@@ -35,13 +35,18 @@
 //! reads the decoded image once and writes 224 x 224 pixels; there is no copy of the crop. Other pipelines copy where a stage
 //! changes pixels.
 
+#![warn(clippy::wildcard_enum_match_arm)]
+
 mod layout;
 
 mod pixels;
 
+// The errors of other crates' decoders grow with their versions.
+#[expect(clippy::wildcard_enum_match_arm)]
 mod decode;
 
-mod augment;
+mod steps;
+
 mod boxes;
 
 mod pipeline;
@@ -49,8 +54,6 @@ mod pipeline;
 mod frame;
 
 mod crop;
-
-mod affine;
 
 mod colour;
 
@@ -60,7 +63,6 @@ mod format;
 
 mod error;
 
-pub use augment::Augment;
 pub use decode::{Keep, Limits, Orientation, decode, decode_for, decode_keeping, orientation};
 pub use error::ImageError;
 pub use format::Format;
@@ -68,6 +70,7 @@ pub use frame::Workspace;
 pub use layout::{Layout, interleave, separate};
 pub use pipeline::{Output, Pipeline, Values};
 pub use pixels::Pixels;
+pub use steps::{Augment, Step};
 
 use pelton_key::KeyedRng;
 

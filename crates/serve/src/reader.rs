@@ -142,7 +142,8 @@ impl Reader {
 
     /// The stages after a resize to the size of the net, if they keep that size.
     fn resized(&self, (height, width): (u32, u32)) -> Result<Pipeline, ImageError> {
-        let mut stages = vec![Augment::Resize { height, width }];
+        let resize: Augment = format!("resize:{height}x{width}").parse()?;
+        let mut stages = vec![resize];
         stages.extend(self.pictures.stages().iter().copied());
         Pipeline::new(stages)?.with_channels(self.pictures.channels())
     }

@@ -34,7 +34,7 @@ pub use pelton_feed::{
     BadExamples, Collation, DecodeSetting, EchoSetting, Exif, LengthRange, LengthSetting,
     PipelineConfig, SampleSetting,
 };
-pub use pelton_image::Pipeline;
+pub use pelton_image::{Augment, Pipeline};
 pub use pelton_plan::{BucketPolicy, Last};
 
 /// Entry points over plain bytes, for fuzzing.

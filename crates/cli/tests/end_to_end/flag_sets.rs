@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use pelton_tools::Augment;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::Place;
@@ -159,7 +160,7 @@ const WITH: [(&str, &str); 6] = [
 ];
 
 /// Spellings that end with a number.
-const SPELLINGS: [(&str, &str); 39] = [
+const SPELLINGS: [(&str, &str); 29] = [
     ("--grow", "cosine:"),
     ("--grow", "inverse:4:"),
     ("--order", "queue:"),
@@ -175,16 +176,6 @@ const SPELLINGS: [(&str, &str); 39] = [
     ("--schedule", "step:1:"),
     ("--inner-passes", "until:"),
     ("--inner-passes", "until:0.1:"),
-    ("--augment", "crop:"),
-    ("--augment", "resize:"),
-    ("--augment", "flip:"),
-    ("--augment", "cutout:"),
-    ("--augment", "jitter:"),
-    ("--augment", "randomcrop:8:"),
-    ("--augment", "rrc:8:"),
-    ("--augment", "affine:10:0.1:"),
-    ("--augment", "normalise:"),
-    ("--augment", "normalise:0.5:"),
     ("--buckets", "optimal:"),
     ("--buckets", "static:"),
     ("--buckets", "tokens:"),
@@ -201,10 +192,18 @@ const SPELLINGS: [(&str, &str); 39] = [
     ("--remote-cache", "1/"),
 ];
 
+/// The spellings of a flag; of `--augment` up to the last number of each step.
+fn spellings(flag: &str) -> impl Iterator<Item = &'static str> {
+    let steps = Augment::steps().iter().filter(move |_| flag == "--augment");
+    let examples = steps.flat_map(|step| step.examples);
+    let last = examples.filter_map(|text| Some(&text[..=text.rfind(':')?]));
+    let others = SPELLINGS.iter().filter(move |(name, _)| *name == flag);
+    others.map(|(_, spelling)| *spelling).chain(last)
+}
+
 /// Whether a value of a flag must be refused.
 fn is_absurd(flag: &str, value: &[u8]) -> bool {
-    let spellings = SPELLINGS.iter().filter(|(name, _)| *name == flag);
-    let behind = spellings.filter_map(|(_, spelling)| value.strip_prefix(spelling.as_bytes()));
+    let behind = spellings(flag).filter_map(|text| value.strip_prefix(text.as_bytes()));
     if let Some(behind) = behind.min_by_key(|behind| behind.len()) {
         let may_be = [&b"0"[..], b"0.1", b"99999999999", b"18446744073709551615"];
         return !may_be.contains(&behind);
@@ -279,11 +278,7 @@ impl Set {
 
 /// One of `VALUES`, after a spelling if the flag has any.
 fn value_of(flag: &str, below: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
-    let spellings: Vec<&str> = SPELLINGS
-        .iter()
-        .filter(|(name, _)| *name == flag)
-        .map(|(_, spelling)| *spelling)
-        .collect();
+    let spellings: Vec<&str> = spellings(flag).collect();
     let chosen = below(spellings.len() + 1);
     let spelling = spellings.get(chosen).copied().unwrap_or_default();
     [spelling.as_bytes(), VALUES[below(VALUES.len())]].concat()

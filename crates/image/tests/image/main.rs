@@ -7,3 +7,4 @@ mod parts;
 mod pillow;
 mod pipelines;
 mod spelling;
+mod steps;

@@ -8,6 +8,8 @@ use pelton_image::{
 };
 use pelton_key::KeyedRng;
 
+use crate::steps::examples;
+
 /// A picture whose first channel is its mask.
 fn picture(height: u32, width: u32, value: impl Fn(u32, u32) -> u8) -> (Pixels, Pixels) {
     let places = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
@@ -109,11 +111,14 @@ fn a_resize_takes_the_nearest_pixel() {
 /// Over a slope, what is mixed of neighbours and what is the nearest of them differ by little.
 #[test]
 fn what_is_resized_or_turned_stays_in_its_place() {
-    for (text, most) in [
-        ("rrc:24:0.3-1", 5),
-        ("resize:30x20,flip", 5),
-        ("affine:20:0.1:0.2:5,flip", 8),
-    ] {
+    let moves = |text: &&str| text.parse::<Pipeline>().unwrap().moves_pixels();
+    let texts = [
+        "rrc:24:0.3-1",
+        "resize:30x20,flip",
+        "affine:20:0.1:0.2:5,flip",
+    ];
+    for text in examples().filter(moves).chain(texts) {
+        let most = if text.contains("affine") { 8 } else { 5 };
         for slope in [|y: u32, _: u32| 4 * y as u8, |_: u32, x: u32| 4 * x as u8] {
             let pictures = picture(60, 60, slope);
             for key in 0..20 {

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use pelton_image::{Limits, Output, Pipeline, Pixels, Workspace, decode, decode_for, example_key};
 use pelton_key::{Stage, key};
 
+use crate::steps::examples;
+
 /// Pipelines that look at a part, and some that look at all.
 const PIPELINES: [&str; 12] = [
     "rrc:16",
@@ -28,9 +30,11 @@ fn check(path: &Path, keys: u64) {
     let (mut whole, mut part) = (Pixels::new(), Pixels::new());
     decode(&bytes, &limits, &mut whole).unwrap();
     let (mut work, mut other) = (Workspace::new(), Workspace::new());
-    for text in PIPELINES {
+    for text in PIPELINES.into_iter().chain(examples()) {
         let pipeline: Pipeline = text.parse().unwrap();
-        let pipeline = pipeline.with_channels(whole.channels()).unwrap();
+        let Ok(pipeline) = pipeline.with_channels(whole.channels()) else {
+            continue;
+        };
         for number in 0..keys {
             let key = example_key(key(7, 0, Stage::Augment), number, 0);
             decode_for((&pipeline, key), &bytes, &limits, &mut part).unwrap();

@@ -105,9 +105,9 @@ impl Plain {
 
     fn stage(self, stage: Augment, rng: &mut KeyedRng) -> Plain {
         let size = (self.height, self.width);
-        match stage {
-            Augment::Crop { side } => {
-                let side = i64::from(side);
+        match (stage.name(), stage.numbers()) {
+            ("crop", &[side]) => {
+                let side = side as i64;
                 // Half a pixel of black or image more lies where torchvision puts it.
                 let middle = |length: i64| {
                     let before = (side - length).max(0) / 2;
@@ -116,15 +116,15 @@ impl Plain {
                 };
                 self.crop(middle(self.height), middle(self.width), side)
             }
-            Augment::RandomCrop { side, padding } => {
-                let (side, padding) = (i64::from(side), i64::from(padding));
+            ("randomcrop", &[side, padding]) => {
+                let (side, padding) = (side as i64, padding as i64);
                 let mut place = |length: i64| {
                     rng.below((length + 2 * padding - side + 1) as u64) as i64 - padding
                 };
                 let (top, left) = (place(self.height), place(self.width));
                 self.crop(top, left, side)
             }
-            Augment::Flip { chance } => {
+            ("flip", &[chance]) => {
                 if rng.next_f64() >= chance {
                     return self;
                 }
@@ -132,19 +132,16 @@ impl Plain {
                     self.at(y, self.width - 1 - x, c)
                 })
             }
-            Augment::Jitter {
-                brightness,
-                contrast,
-                saturation,
-                ..
-            } => self.jitter([brightness, contrast, saturation], rng),
-            Augment::CutOut { side } => {
+            ("jitter", &[brightness, contrast, saturation, _]) => {
+                self.jitter([brightness, contrast, saturation], rng)
+            }
+            ("cutout", &[side]) => {
                 let inside = hole(size, side, rng);
                 self.made(size, self.channels, |y, x, c| {
                     if inside(y, x) { 0 } else { self.at(y, x, c) }
                 })
             }
-            Augment::Grey => self.made(size, 1, |y, x, _| self.luma(y, x)),
+            ("grey", []) => self.made(size, 1, |y, x, _| self.luma(y, x)),
             _ => panic!("{stage} has a test of its own"),
         }
     }
@@ -152,14 +149,14 @@ impl Plain {
 
 fn hole(
     (height, width): (i64, i64),
-    side: u32,
+    side: f64,
     rng: &mut KeyedRng,
 ) -> impl Fn(i64, i64) -> bool + use<> {
     let centre = (
         rng.below(height as u64) as i64,
         rng.below(width as u64) as i64,
     );
-    let side = i64::from(side);
+    let side = side as i64;
     let within = move |place: i64, centre: i64| (0..side).contains(&(place - centre + side / 2));
     move |y, x| within(y, centre.0) && within(x, centre.1)
 }
@@ -172,9 +169,11 @@ fn expected(pipeline: &Pipeline, pixels: &Pixels, key: u64) -> Result<Vec<f32>, 
     let mut holes: Vec<Box<dyn Fn(i64, i64) -> bool>> = Vec::new();
     for (number, &stage) in pipeline.stages().iter().enumerate() {
         let mut rng = KeyedRng::at(key, (number as u64) << 32);
-        match (stage, normalise) {
-            (Augment::Normalise { mean, deviation }, _) => normalise = Some((mean, deviation)),
-            (Augment::CutOut { side }, Some(_)) => {
+        match (stage.name(), stage.numbers(), normalise) {
+            ("normalise", &[a, b, c, d, e, f], _) => {
+                normalise = Some(([a, b, c].map(|n| n as f32), [d, e, f].map(|n| n as f32)));
+            }
+            ("cutout", &[side], Some(_)) => {
                 holes.push(Box::new(hole((image.height, image.width), side, &mut rng)));
             }
             _ => image = image.stage(stage, &mut rng),
@@ -251,22 +250,16 @@ fn check(pipeline: &Pipeline, pixels: &Pixels, key: u64, work: &mut Workspace) {
 }
 
 fn byte_stage() -> impl Strategy<Value = Augment> {
-    prop_oneof![
-        (1_u32..14).prop_map(|side| Augment::Crop { side }),
-        (1_u32..14, 0_u32..9).prop_map(|(side, padding)| Augment::RandomCrop { side, padding }),
-        Just(Augment::Flip { chance: 0.5 }),
-        Just(Augment::Flip { chance: 1.0 }),
-        (0.0..1.5, 0.0..1.5, 0.0..1.5).prop_map(|(brightness, contrast, saturation)| {
-            Augment::Jitter {
-                brightness,
-                contrast,
-                saturation,
-                hue: 0.0,
-            }
-        }),
-        (1_u32..8).prop_map(|side| Augment::CutOut { side }),
-        Just(Augment::Grey),
-    ]
+    let text = prop_oneof![
+        (1..14).prop_map(|side| format!("crop:{side}")),
+        (1..14, 0..9).prop_map(|(side, padding)| format!("randomcrop:{side}:{padding}")),
+        Just("flip".to_owned()),
+        Just("flip:1".to_owned()),
+        prop::array::uniform3(0.0..1.5).prop_map(|[b, c, s]| format!("jitter:{b}:{c}:{s}")),
+        (1..8).prop_map(|side| format!("cutout:{side}")),
+        Just("grey".to_owned()),
+    ];
+    text.prop_map(|text| text.parse().unwrap())
 }
 
 proptest! {
@@ -276,7 +269,7 @@ proptest! {
     fn stages_do_what_the_plain_ones_do(
         mut stages in prop::collection::vec(byte_stage(), 0..6),
         normalised in any::<bool>(),
-        holes in prop::collection::vec((1_u32..6).prop_map(|side| Augment::CutOut { side }), 0..2),
+        holes in prop::collection::vec(1..6, 0..2),
         (height, width, colour) in (1_u32..12, 1_u32..12, any::<bool>()),
         to_colour in any::<bool>(),
         planar in any::<bool>(),
@@ -284,7 +277,8 @@ proptest! {
     ) {
         if normalised {
             stages.push("normalise:0.45:0.225".parse().unwrap());
-            stages.extend(holes);
+            let cutouts = holes.iter().map(|side| format!("cutout:{side}"));
+            stages.extend(cutouts.map(|text| text.parse::<Augment>().unwrap()));
         }
         let pixels = noise(height, width, if colour { 3 } else { 1 }, key);
         let layout = if planar { Layout::Chw } else { Layout::Hwc };
@@ -306,10 +300,10 @@ proptest! {
         key in any::<u64>(),
     ) {
         // A mirror before a resize is put off until after it, see below.
-        first.retain(|stage| !matches!(stage, Augment::Flip { .. }));
+        first.retain(|stage| stage.name() != "flip");
         // Stages have their draws by their number: the others' places are held by flips that never are.
-        let idle = Augment::Flip { chance: 0.0 };
-        let resize = Augment::Resize { height: to_height, width: to_width };
+        let idle: Augment = "flip:0".parse().unwrap();
+        let resize = format!("resize:{to_height}x{to_width}").parse().unwrap();
         let stage = |stages: &[&[Augment]]| {
             Pipeline::new(stages.concat()).unwrap().with_channels(3).unwrap()
         };
@@ -351,8 +345,7 @@ fn mirrors_and_resizes_may_change_places() {
         .enumerate()
     {
         let pixels = noise(16, 20, 3, number as u64);
-        let mirrored =
-            Plain::of(&pixels).stage(Augment::Flip { chance: 1.0 }, &mut KeyedRng::new(0));
+        let mirrored = Plain::of(&pixels).stage("flip:1".parse().unwrap(), &mut KeyedRng::new(0));
         let mut other = Pixels::new();
         other.set(16, 20, 3, Layout::Hwc, &mirrored.values);
         let mut apply = |pipeline: &str, pixels: &Pixels| {

@@ -5,7 +5,27 @@
 
 use pelton_key::KeyedRng;
 
+use super::{Augment, Effect, Move, Moves, Numbers, Size, Step, number};
 use crate::crop::between;
+
+pub(super) static STEP: Step = Step {
+    form: "affine:DEGREES:SHIFT:SCALE[:SHEAR]",
+    does: "turns by ± DEGREES, shifts by ± SHIFT of each side, scales by 1 ± SCALE and shears rows by ± SHEAR degrees \
+           (0), about the middle, with black around it",
+    examples: &["affine:10:0.08:0.15", "affine:8:0.06:0.1:6"],
+    rule: "its parameters are degrees (0 to 180), a shift (0 to 1), a scale (0 to 0.9) and perhaps degrees of shear \
+           (0 to 80), as in 10:0.08:0.15:8",
+    parameters: &[
+        number(0.0, 180.0),
+        number(0.0, 1.0),
+        number(0.0, 0.9),
+        number(0.0, 80.0),
+    ],
+    evaluation: Augment::dropped,
+    effect: Effect::Move(Moves::keeping_size(|numbers, size, rng| {
+        Move::Affine(draw(numbers, size, rng))
+    })),
+};
 
 /// The origin of a pixel of the result: `from = matrix · to + offset`, measured from the middle of the image.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -16,9 +36,9 @@ pub(crate) struct Affine {
 
 /// Draws the inverse of a turn of up to ± `degrees`, a shift of up to ± `shift` of each side, a factor from 1 −
 /// `scale` to 1 + `scale` and a shear of up to ± `shear` degrees along the rows.
-pub(crate) fn draw(
-    [degrees, shift, scale, shear]: [f64; 4],
-    (height, width): (u32, u32),
+fn draw(
+    [degrees, shift, scale, shear, ..]: Numbers,
+    (height, width): Size,
     rng: &mut KeyedRng,
 ) -> Affine {
     let mut within = |most: f64| between(-most, most, rng);
@@ -142,7 +162,11 @@ mod tests {
     fn what_is_drawn_undoes_the_way_forward() {
         for key in 0..100 {
             let size = (20, 30);
-            let affine = draw([30.0, 0.2, 0.3, 15.0], size, &mut KeyedRng::new(key));
+            let affine = draw(
+                [30.0, 0.2, 0.3, 15.0, 0.0, 0.0],
+                size,
+                &mut KeyedRng::new(key),
+            );
             let mut again = KeyedRng::new(key);
             let mut within = |most: f64| between(-most, most, &mut again);
             let (turn, x, y) = (

@@ -1,0 +1,93 @@
+//! What a step does to pixels, and to the masks and boxes that belong to them.
+
+use pelton_key::KeyedRng;
+
+use super::{Affine, Numbers};
+use crate::ImageError;
+use crate::boxes::{self, Corners};
+use crate::crop::Rectangle;
+use crate::frame::Frame;
+
+/// Height and width.
+pub(crate) type Size = (u32, u32);
+
+/// The kinds of steps.
+pub(crate) enum Effect {
+    /// Moves pixels, and masks and boxes with them.
+    Move(Moves),
+    /// Changes values of bytes.
+    Change(fn(Numbers, &mut Frame<'_>, &mut KeyedRng)),
+    /// Makes one channel.
+    Grey,
+    /// Blackens a part; of floats, to 0, the mean.
+    Blacken(fn(Numbers, Size, &mut KeyedRng) -> Rectangle),
+    /// Makes floats of bytes, when the image is written: three means and three deviations.
+    Normalise,
+}
+
+type Draw = fn(Numbers, Size, &mut KeyedRng) -> Move;
+
+/// How pixels move.
+pub(crate) struct Moves {
+    /// Whether the result has the same size for every image.
+    pub fixes_size: bool,
+    /// The size of the result for an image of this size.
+    ///
+    /// Errors: it cannot be done with such an image.
+    pub size_after: fn(Numbers, Size) -> Result<Size, ImageError>,
+    /// Draws where the pixels of an image of this size go; the image is then resized to `size_after`.
+    pub draw: Draw,
+}
+
+impl Moves {
+    /// Images stay as large as they are.
+    pub const fn keeping_size(draw: Draw) -> Moves {
+        Moves {
+            fixes_size: false,
+            size_after: |_, size| Ok(size),
+            draw,
+        }
+    }
+
+    /// Images become squares, and the first number is their side.
+    pub const fn to_square(draw: Draw) -> Moves {
+        Moves {
+            fixes_size: true,
+            size_after: |[side, ..], _| Ok((side as u32, side as u32)),
+            draw,
+        }
+    }
+}
+
+/// Where pixels go.
+pub(crate) enum Move {
+    Stay,
+    /// The part with this top, left and size, which may extend beyond the image, is the new image.
+    Crop(i64, i64, Size),
+    Flip,
+    Affine(Affine),
+}
+
+impl Move {
+    /// Moves pixels or the values of a mask, and resizes them.
+    pub fn act(self, frame: &mut Frame<'_>, (height, width): Size) {
+        match self {
+            Move::Stay => (),
+            Move::Crop(top, left, part) => frame.crop_beyond(top, left, part),
+            Move::Flip => frame.flip(),
+            Move::Affine(affine) => frame.affine(affine),
+        }
+        frame.resize(height, width);
+    }
+
+    /// Moves a box of an image of this size, and stretches it with the image.
+    pub fn corners(&self, corners: Corners, size: Size, to: Size) -> Corners {
+        let (moved, size) = match *self {
+            Move::Stay => (corners, size),
+            Move::Crop(top, left, part) => (boxes::shifted(corners, (top, left), part), part),
+            Move::Flip => (boxes::mirrored(corners, size.1), size),
+            Move::Affine(affine) => (boxes::mapped(corners, affine, size), size),
+        };
+        boxes::stretched(moved, size, to)
+    }
+}
