@@ -11,8 +11,8 @@ fn check(spelling: &str, source: &str, bytes: &[u8]) {
     let Ok(DecodeSetting::Fields(fields)) = spelling.parse() else {
         panic!("{spelling}");
     };
-    let stage = DecodeFields::of(&fields);
-    let mut sample = Sample::of(&source.into(), Value::Bytes(Cow::Borrowed(bytes)));
+    let stage = DecodeFields::new(&fields);
+    let mut sample = Sample::new(&source.into(), Value::Bytes(Cow::Borrowed(bytes)));
     let at = Appearance {
         id: 0,
         label: 0,

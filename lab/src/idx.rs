@@ -43,7 +43,7 @@ pub(super) fn reader(
     let records = dataset.records();
     let spec = PlanSpec::new(Order::Sequential, 64, 0);
     let used = some_of(records, count);
-    let plan = Plan::new(&spec, Catalog::of(records).with_selection(Some(used)))?;
+    let plan = Plan::new(&spec, Catalog::new(records).with_selection(Some(used)))?;
     let options = LoaderOptions {
         threads: 1,
         end_epoch: Some(1),

@@ -18,7 +18,7 @@ pub(crate) struct Array {
 
 impl Array {
     /// `array`, with writable memory unless it is shared.
-    pub(crate) fn of(array: pelton_batch::Array) -> Array {
+    pub(crate) fn from_array(array: pelton_batch::Array) -> Array {
         let (dtype, dims) = (array.dtype(), array.shape().dims.clone());
         let owner = array.owner();
         drop(array);

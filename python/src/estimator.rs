@@ -269,11 +269,11 @@ pub(crate) fn linear_rows(
         }
         ends.push(values.len() as i64);
     }
-    let array = |array| Array::of(array);
+    let array = |array| Array::from_array(array);
     Ok((
-        array(pelton_batch::Array::of(&ends)),
-        array(pelton_batch::Array::of(&indices)),
-        array(pelton_batch::Array::of(&values)),
+        array(pelton_batch::Array::from_array(&ends)),
+        array(pelton_batch::Array::from_array(&indices)),
+        array(pelton_batch::Array::from_array(&values)),
     ))
 }
 
@@ -306,7 +306,7 @@ fn train(
     let vectors = vectors_of(model);
     let gap = certificate.relative_gap();
     let start = keeps_start
-        .then(|| serde_json::to_string(&Start::of(model)).ok())
+        .then(|| serde_json::to_string(&Start::from_model(model)).ok())
         .flatten();
     let columns = model.columns.as_deref();
     let schema = columns.and_then(|columns| serde_json::to_string(columns).ok());
@@ -333,7 +333,7 @@ fn train(
 fn vectors_of(model: &Model) -> Vec<(Array, f64)> {
     let vectors = (0..model.weights.subproblems()).map(|subproblem| {
         let (coefficients, intercept) = model.coefficients(subproblem);
-        let coefficients = Array::of(pelton_batch::Array::of(&coefficients));
+        let coefficients = Array::from_array(pelton_batch::Array::from_array(&coefficients));
         (coefficients, intercept)
     });
     vectors.collect()

@@ -183,7 +183,7 @@ pub(crate) fn to_python<'py>(py: Python<'py>, mut batch: Batch) -> PyResult<Boun
                 lengths,
             } => (3, Some(of_u32(&lengths)), Some(of_u32(&row_samples))),
         };
-        fields.append((name, Array::of(array), kind, first, second))?;
+        fields.append((name, Array::from_array(array), kind, first, second))?;
     }
     let ids = of_u64(&batch.ids);
     let head = (batch.epoch, batch.step, batch.ends_epoch, ids, fields);
@@ -200,5 +200,7 @@ fn of_u64(numbers: &[u64]) -> Array {
 }
 
 fn of_i64(numbers: impl Iterator<Item = i64>) -> Array {
-    Array::of(pelton_batch::Array::of(&numbers.collect::<Vec<i64>>()))
+    Array::from_array(pelton_batch::Array::from_array(
+        &numbers.collect::<Vec<i64>>(),
+    ))
 }

@@ -73,7 +73,7 @@ fn take_all(fields: &mut Fields) -> Vec<(String, Array)> {
     let names: Vec<String> = fields.iter().map(|(name, _)| name.to_owned()).collect();
     let take = |name: String| {
         let array = fields.remove(&name).expect("it was just named");
-        (name, Array::of(array))
+        (name, Array::from_array(array))
     };
     names.into_iter().map(take).collect()
 }

@@ -31,9 +31,9 @@ impl Array {
     }
 
     /// One number a sample.
-    pub fn of<T: Element>(numbers: &[T]) -> Array {
+    pub fn from_slice<T: Element>(numbers: &[T]) -> Array {
         let shape = Shape::stacked(numbers.len(), &[]);
-        Array::new(T::DTYPE, shape, Buffer::of(numbers))
+        Array::new(T::DTYPE, shape, Buffer::from_slice(numbers))
     }
 
     /// Type of the elements.
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn elements_have_the_type_they_say() {
-        let mut array = Array::of(&[1i64, 2, 3]);
+        let mut array = Array::from_slice(&[1i64, 2, 3]);
         assert_eq!(array.values::<i64>(), Some(&[1, 2, 3][..]));
         assert_eq!(array.values::<u8>(), None);
         assert_eq!(array.sample(1), 2i64.to_ne_bytes());
@@ -125,6 +125,10 @@ mod tests {
     #[test]
     #[should_panic(expected = "bytes of an array")]
     fn a_buffer_of_another_size_is_a_mistake() {
-        Array::new(DType::F32, Shape::stacked(2, &[2]), Buffer::of(&[0u8; 15]));
+        Array::new(
+            DType::F32,
+            Shape::stacked(2, &[2]),
+            Buffer::from_slice(&[0u8; 15]),
+        );
     }
 }

@@ -105,11 +105,15 @@ mod tests {
             copies: vec![0, 1],
             ..Batch::default()
         };
-        batch.fields.insert("label".into(), Array::of(&[1i64, 0]));
         batch
             .fields
-            .insert("weight".into(), Array::of(&[0.5f32, 2.0]));
-        batch.fields.insert("label".into(), Array::of(&[2i64, 0]));
+            .insert("label".into(), Array::from_slice(&[1i64, 0]));
+        batch
+            .fields
+            .insert("weight".into(), Array::from_slice(&[0.5f32, 2.0]));
+        batch
+            .fields
+            .insert("label".into(), Array::from_slice(&[2i64, 0]));
         assert_eq!(batch.values::<i64>("label"), Some(&[2, 0][..]));
         assert_eq!(batch.values::<f32>("label"), None);
         assert_eq!((batch.len(), batch.fresh()), (2, 1));

@@ -25,7 +25,7 @@ impl Buffer {
     }
 
     /// A copy of numbers, aligned.
-    pub fn of<T: bytemuck::Pod>(numbers: &[T]) -> Buffer {
+    pub fn from_slice<T: bytemuck::Pod>(numbers: &[T]) -> Buffer {
         let from: &[u8] = bytemuck::cast_slice(numbers);
         let mut bytes = aligned(from.len());
         bytes.copy_from_slice(from);

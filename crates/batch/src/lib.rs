@@ -7,7 +7,7 @@
 //!     ids: vec![7, 3],
 //!     ..Batch::default()
 //! };
-//! batch.fields.insert("label".into(), Array::of(&[1_i64, 0]));
+//! batch.fields.insert("label".into(), Array::from_slice(&[1_i64, 0]));
 //! assert_eq!(batch.values::<i64>("label"), Some(&[1, 0][..]));
 //! ```
 //!

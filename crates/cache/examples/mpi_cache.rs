@@ -60,7 +60,7 @@ fn setup(comm: &Comm, data: &Data, kind: u32) -> (Arc<Plan>, CacheOptions) {
         Arc::new(
             Plan::new(
                 &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
-                Catalog::of(records),
+                Catalog::new(records),
             )
             .expect("a plan"),
         )

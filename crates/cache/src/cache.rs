@@ -71,7 +71,7 @@ impl fmt::Display for Pipeline {
 /// let path = folder.path().join("data.svm");
 /// std::fs::write(&path, "+1 1:2\n-1 2:3\n+1 3:5\n")?;
 /// let dataset = Dataset::open(&[path], &OpenOptions::default())?;
-/// let plan = Arc::new(Plan::new(&PlanSpec::new(Order::Full, 1, 7), Catalog::of(3))?);
+/// let plan = Arc::new(Plan::new(&PlanSpec::new(Order::Full, 1, 7), Catalog::new(3))?);
 /// run_ranks(2, |comm| {
 ///     let cache = PeerCache::new(&comm, &dataset, &plan, &CacheOptions::default())?;
 ///     assert_eq!(cache.pipeline(), Pipeline::InMemory);

@@ -12,7 +12,7 @@
 //! std::fs::write(&path, "1 1:1\n".repeat(100))?;
 //! let data = Dataset::open(&[path], &OpenOptions::default())?;
 //! let spec = PlanSpec::new(Order::Full, Batching::Examples(10), 7);
-//! let plan = Arc::new(Plan::new(&spec, Catalog::of(data.records()))?);
+//! let plan = Arc::new(Plan::new(&spec, Catalog::new(data.records()))?);
 //! let options = CacheOptions { memory_bytes: data.bytes(), ..CacheOptions::default() };
 //! let meters = pelton_comm::run_ranks(2, |comm| {
 //!     let cache = PeerCache::new(&comm, &data, &plan, &options)?;

@@ -46,7 +46,7 @@ fn case(data: &Data, case: Case) -> (Arc<Plan>, CacheOptions) {
         _ => {
             let plan = Plan::new(
                 &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
-                Catalog::of(dataset.records()),
+                Catalog::new(dataset.records()),
             );
             Arc::new(plan.unwrap())
         }
@@ -348,7 +348,7 @@ fn what_does_not_belong_together_is_refused_on_every_rank() {
     let other = |records| {
         let plan = Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(16), records),
-            Catalog::of(records),
+            Catalog::new(records),
         )
         .unwrap();
         Arc::new(plan)

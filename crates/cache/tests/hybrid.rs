@@ -238,7 +238,7 @@ fn ordered(data: &Data, ranks: usize, share: u64) -> (Dataset, Arc<Plan>, CacheO
     let records = dataset.records();
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
-        Catalog::of(records),
+        Catalog::new(records),
     )
     .unwrap();
     let memory = dataset.bytes() / share / ranks as u64;
@@ -340,7 +340,7 @@ fn memory_may_differ_between_ranks() {
             _ => Arc::new(
                 Plan::new(
                     &PlanSpec::new(order, Batching::Examples(16), 5),
-                    Catalog::of(6000),
+                    Catalog::new(6000),
                 )
                 .unwrap(),
             ),

@@ -16,7 +16,7 @@ fn plan_of(data: &Data) -> Arc<Plan> {
     Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(16), 5),
-            Catalog::of(records),
+            Catalog::new(records),
         )
         .unwrap(),
     )

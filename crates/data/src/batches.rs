@@ -36,7 +36,7 @@ pub fn for_each_batch<E: From<DataError>>(
     }
     let plan = Plan::new(
         &PlanSpec::new(Order::Sequential, rows, 0),
-        Catalog::of(dataset.records()),
+        Catalog::new(dataset.records()),
     )
     .map_err(DataError::from)?;
     let feed = Fetch::new(Arc::clone(dataset), Arc::new(plan), &options);

@@ -37,7 +37,7 @@ impl Pass {
         let batching = Batching::Examples(fits.clamp(1, MOST_STEP));
         let plan = Plan::new(
             &PlanSpec::new(Order::Sequential, batching, 0),
-            Catalog::of(dataset.records()),
+            Catalog::new(dataset.records()),
         )?;
         let options = FetchOptions {
             end_epoch: Some(1),

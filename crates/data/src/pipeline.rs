@@ -597,7 +597,7 @@ fn stages_of(
         (DecodeSetting::Text(_), Some(vocabulary)) => stages.then(tokenise(vocabulary)),
         (DecodeSetting::Pairs(_), Some(vocabulary)) => stages.then(tokenise(vocabulary).pairs()),
         (DecodeSetting::Image(kind), _) => {
-            let decode = DecodeImages::of(kind).ok_or_else(|| {
+            let decode = DecodeImages::from_kind(kind).ok_or_else(|| {
                 DataError::Config(format!("`decode` {kind}: is not a kind of picture"))
             })?;
             let decode = match picture_field(&opened.dataset, &decode) {
@@ -607,9 +607,9 @@ fn stages_of(
             let decode = decode.with_most_pixels(config.most_pixels());
             stages.then(decode.with_exif(config.exif))
         }
-        (DecodeSetting::Member(extension), _) => stages.then(TakeMember::of(extension)),
+        (DecodeSetting::Member(extension), _) => stages.then(TakeMember::from_extension(extension)),
         (DecodeSetting::Fields(fields), _) => {
-            let decode = DecodeFields::of(fields).with_most_pixels(config.most_pixels());
+            let decode = DecodeFields::new(fields).with_most_pixels(config.most_pixels());
             stages.then(decode.with_exif(config.exif))
         }
         _ => stages,
@@ -653,7 +653,7 @@ fn picture_field(dataset: &Dataset, decode: &DecodeImages) -> Option<String> {
     };
     let all = dataset.record_fields().split(row).ok()?;
     let is_picture =
-        |field: &&Field<'_>| field.dtype.is_none() && Format::of(field.bytes).is_some();
+        |field: &&Field<'_>| field.dtype.is_none() && Format::detect(field.bytes).is_some();
     let mut pictures = all.iter().filter(is_picture);
     let first = pictures.next()?;
     pictures.next().is_none().then(|| first.name.to_owned())

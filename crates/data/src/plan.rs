@@ -14,7 +14,7 @@ pub fn plan_of(
 ) -> Result<Plan, DataError> {
     let over = Catalog {
         units: units_of(dataset, order),
-        ..Catalog::of(dataset.records())
+        ..Catalog::new(dataset.records())
     };
     Ok(Plan::new(&PlanSpec::new(order, batching, seed), over)?)
 }

@@ -11,9 +11,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let [folder, state] = [1, 2].map(|i| std::env::args().nth(i).expect("FOLDER and STATE"));
     let dataset = pelton_format::Dataset::open(&[folder.into()], &Default::default())?;
     let (dataset, spec) = (Arc::new(dataset), PlanSpec::new(Order::Full, 64, 7));
-    let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
+    let plan = Arc::new(Plan::new(&spec, Catalog::new(dataset.records()))?);
     let stages = Stages::default()
-        .then(DecodeImages::of("image").expect("a kind of picture"))
+        .then(DecodeImages::from_kind("image").expect("a kind of picture"))
         .then(AugmentImages::by("rrc:224,flip,normalise".parse()?));
     let mut options = LoaderOptions::with_memory(512 << 20);
     if let Ok(saved) = std::fs::read_to_string(&state) {

@@ -50,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         .map(|line| words(line) as u32)
         .collect();
     let length_of = |id: u64| lengths[id as usize];
-    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
+    let over = Catalog::new(dataset.records()).with_lengths(&length_of);
     let stream = Plan::new(&spec, over)?;
     let stream = Arc::new(stream);
 

@@ -180,7 +180,7 @@ impl FromStr for DecodeSetting {
         if let Some(extension) = text.strip_prefix("member:").filter(|e| !e.is_empty()) {
             return Ok(DecodeSetting::Member(extension.to_owned()));
         }
-        match DecodeImages::of(text) {
+        match DecodeImages::from_kind(text) {
             Some(_) => Ok(DecodeSetting::Image(text.to_owned())),
             None => Err(format!(
                 "`{text}` is not a decoder: use none, image, jpg, png, webp, bmp, gif, ppm, tif, words, bytes, pairs, pairs:bytes, member:EXTENSION or fields as in image=jpg,mask=png"

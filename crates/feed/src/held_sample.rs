@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn samples_are_held_within_the_allowance() {
         let allowance = Allowance::new(10);
-        let sample = Arc::new(Sample::of(&"bytes".into(), vec![1u8; 8].into()));
+        let sample = Arc::new(Sample::new(&"bytes".into(), vec![1u8; 8].into()));
         let first = HeldSample::new(0, b"record", &allowance);
         let second = HeldSample::new(0, b"other", &allowance);
         assert!(matches!(first.get(), HeldState::Record(record) if &*record == b"record"));

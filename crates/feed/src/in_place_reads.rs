@@ -77,7 +77,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    fn of(dataset: &Dataset, stages: &Stages) -> Layout {
+    fn new(dataset: &Dataset, stages: &Stages) -> Layout {
         match dataset.contents() {
             // Rows of fields are read directly if the only field is everything that is read.
             Contents::Fields => Layout::AsStored,
@@ -99,7 +99,7 @@ pub(crate) struct InPlaceData {
 
 impl InPlaceData {
     /// The data of a loader for reads by worker threads, unless the feed is better or necessary.
-    pub fn of(
+    pub fn new(
         dataset: &Dataset,
         stream: &Plan,
         stages: &Stages,
@@ -112,7 +112,7 @@ impl InPlaceData {
             return None;
         }
         let way = if copies(dataset, stages, fields) && dataset.reads_in_place() {
-            Way::Copied(Layout::of(dataset, stages))
+            Way::Copied(Layout::new(dataset, stages))
         } else {
             Way::Made
         };
@@ -255,6 +255,6 @@ fn with_residents(dataset: Dataset, room: u64) -> (Dataset, u64) {
 fn copies(dataset: &Dataset, stages: &Stages, fields: &KnownFields) -> bool {
     let (_, fixed) = fields.bytes();
     let ragged = stages.collation.is_ragged();
-    let as_stored = Layout::of(dataset, stages) == Layout::AsStored;
+    let as_stored = Layout::new(dataset, stages) == Layout::AsStored;
     stages.list().is_empty() && (fixed || (ragged && as_stored))
 }

@@ -34,7 +34,11 @@ impl KnownFields {
     /// have no slot of their own.
     ///
     /// Errors: stages that do not match each other, or not the data.
-    pub fn of(dataset: &Dataset, stages: &Stages, packs: bool) -> Result<KnownFields, FeedError> {
+    pub fn from_stages(
+        dataset: &Dataset,
+        stages: &Stages,
+        packs: bool,
+    ) -> Result<KnownFields, FeedError> {
         let specs = stages.spec(dataset).map_err(FeedError::Stages)?;
         let mut known = KnownFields {
             fixed: Vec::new(),

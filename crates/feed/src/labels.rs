@@ -17,7 +17,7 @@ pub enum Labels {
 
 impl Labels {
     /// Of a data set, with `by_class` the numbers of classes only; `None` if its records have no labels.
-    pub fn of(dataset: &Dataset, by_class: bool) -> Option<Labels> {
+    pub fn from_dataset(dataset: &Dataset, by_class: bool) -> Option<Labels> {
         let labels = dataset.labels();
         if !dataset.has_labels() {
             return None;
@@ -39,14 +39,14 @@ impl Labels {
     /// The labels of examples of these classes.
     pub fn array(&self, classes: impl Iterator<Item = u32>) -> Array {
         match self {
-            Labels::Same => Array::of(&classes.map(i64::from).collect::<Vec<i64>>()),
+            Labels::Same => Array::from_slice(&classes.map(i64::from).collect::<Vec<i64>>()),
             Labels::Classes(values) => {
                 let labels: Vec<i64> = classes.map(|class| values[class as usize]).collect();
-                Array::of(&labels)
+                Array::from_slice(&labels)
             }
             Labels::Numbers(values) => {
                 let labels: Vec<f64> = classes.map(|class| values[class as usize]).collect();
-                Array::of(&labels)
+                Array::from_slice(&labels)
             }
         }
     }

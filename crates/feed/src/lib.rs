@@ -12,7 +12,7 @@
 //! # std::fs::write(&path, "a line\n".repeat(100))?;
 //! let dataset = Arc::new(Dataset::open(&[path], &OpenOptions::default())?);
 //! let spec = PlanSpec::new(Order::Full, 32, 7);
-//! let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
+//! let plan = Arc::new(Plan::new(&spec, Catalog::new(dataset.records()))?);
 //! let options = LoaderOptions {
 //!     end_epoch: Some(1),
 //!     ..LoaderOptions::with_memory(64 << 20)

@@ -74,7 +74,7 @@ const MOST_BAD_KEPT: usize = 100;
 ///     echo: "2".parse()?,
 ///     ..PlanSpec::new(Order::Full, 32, 7)
 /// };
-/// let plan = Arc::new(Plan::new(&spec, Catalog::of(dataset.records()))?);
+/// let plan = Arc::new(Plan::new(&spec, Catalog::new(dataset.records()))?);
 /// // A custom function; errors that it returns are reported with the record's position.
 /// let stages = Stages::default().then(Function::at_read(|sample, _| match sample.get_mut("text") {
 ///     Some(Value::Bytes(line)) => Ok(line.to_mut().make_ascii_uppercase()),
@@ -136,8 +136,8 @@ impl Loader {
         options: &LoaderOptions,
     ) -> Result<Loader, FeedError> {
         check(&dataset, &stream, &stages, options)?;
-        let fields = KnownFields::of(&dataset, &stages, stream.packing().is_some())?;
-        let in_place = InPlaceData::of(&dataset, &stream, &stages, &fields, options);
+        let fields = KnownFields::from_stages(&dataset, &stages, stream.packing().is_some())?;
+        let in_place = InPlaceData::new(&dataset, &stream, &stages, &fields, options);
         let division = Case {
             dataset: &dataset,
             stream: &stream,
@@ -169,7 +169,7 @@ impl Loader {
         .near(options.near.as_ref().map(|near| Arc::clone(&near.0)));
         let hints = planner.hints();
         let input = match &shared.in_place {
-            Some(_) => Input::InPlace(Box::new(ReadAheadSteps::of(planner))),
+            Some(_) => Input::InPlace(Box::new(ReadAheadSteps::new(planner))),
             None => feed_of(dataset, planner, &division, options)?,
         };
         if let Input::Fetch(feed, _) = &input {

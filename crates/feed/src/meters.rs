@@ -201,7 +201,7 @@ impl StageCounter {
 }
 
 impl StageCounters {
-    pub fn of(stages: usize) -> StageCounters {
+    pub fn new(stages: usize) -> StageCounters {
         StageCounters {
             stages: (0..stages).map(|_| StageCounter::default()).collect(),
             collate: StageCounter::default(),

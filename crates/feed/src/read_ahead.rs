@@ -22,7 +22,7 @@ pub(crate) struct ReadAheadSteps {
 }
 
 impl ReadAheadSteps {
-    pub fn of(planner: StepPlanner) -> ReadAheadSteps {
+    pub fn new(planner: StepPlanner) -> ReadAheadSteps {
         ReadAheadSteps {
             planner,
             steps: VecDeque::new(),

@@ -41,7 +41,7 @@ pub(crate) struct Spare {
 
 impl<'a> Sample<'a> {
     /// An example with one field.
-    pub fn of(name: &Arc<str>, value: Value<'a>) -> Sample<'a> {
+    pub fn new(name: &Arc<str>, value: Value<'a>) -> Sample<'a> {
         Sample {
             fields: vec![(Arc::clone(name), value)],
             spare: Spare::default(),

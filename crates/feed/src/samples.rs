@@ -67,7 +67,7 @@ impl Samples {
         options: &LoaderOptions,
     ) -> Result<Samples, FeedError> {
         loader::check(&dataset, &plan, &stages, options)?;
-        let fields = KnownFields::of(&dataset, &stages, plan.packing().is_some())?;
+        let fields = KnownFields::from_stages(&dataset, &stages, plan.packing().is_some())?;
         let threads = options.threads.max(1);
         let options = options.clone();
         Ok(Samples {
@@ -132,7 +132,7 @@ impl Samples {
             SampleSource::Row(row) => Some(found.rows.row(*row as usize)),
             _ => None,
         };
-        let mut worker = Worker::of(&self.shared, desk.own);
+        let mut worker = Worker::new(&self.shared, desk.own);
         let made = worker.example(&building, 0, row, Slots::default());
         desk.own = worker.into_own();
         self.give_desk(desk, found.rows);
@@ -189,7 +189,7 @@ impl Samples {
         let all = examples.len();
         let building = Building::new(header_of(step), examples, Some(found.rows), places, all);
         let building = Arc::new(building);
-        let mut worker = Worker::of(&self.shared, desk.own);
+        let mut worker = Worker::new(&self.shared, desk.own);
         let piece = worker.make(Task {
             building: Arc::clone(&building),
             part: 0,
@@ -259,7 +259,7 @@ impl Samples {
 
     fn take_desk(&self) -> Desk {
         lock(&self.desks).pop().unwrap_or_else(|| Desk {
-            own: Own::of(&self.shared),
+            own: Own::new(&self.shared),
             id_reader: IdReader::new(
                 &self.shared.dataset,
                 RecordReader::new(&self.shared.options.device.speed()),

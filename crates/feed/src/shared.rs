@@ -122,9 +122,9 @@ impl Shared {
         let arrays = fields.fixed.len() + fields.others.len();
         Shared {
             contents: dataset.contents(),
-            labels: Labels::of(&dataset, options.by_class),
+            labels: Labels::from_dataset(&dataset, options.by_class),
             options,
-            counters: StageCounters::of(stages.list().len()),
+            counters: StageCounters::new(stages.list().len()),
             pool: Pool::new((room + 1) * arrays.max(1)),
             allowance: Allowance::new(allowance_bytes),
             read_again: AtomicU64::new(0),

@@ -79,7 +79,7 @@ impl TaskQueue {
 
 /// Works on tasks until there are none and no senders.
 pub(crate) fn run(shared: &Shared, tasks: &TaskQueue) {
-    let mut worker = Worker::of(shared, Own::of(shared));
+    let mut worker = Worker::new(shared, Own::new(shared));
     loop {
         let idle = Instant::now();
         let Some(task) = tasks.next() else { return };
@@ -137,7 +137,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    pub fn of(shared: &Shared) -> Own {
+    pub fn new(shared: &Shared) -> Own {
         let stages = shared.stages.list();
         Own {
             work: stages.iter().map(|stage| stage.work()).collect(),
@@ -154,7 +154,7 @@ impl Own {
 }
 
 impl<'s> Worker<'s> {
-    pub fn of(shared: &'s Shared, own: Own) -> Worker<'s> {
+    pub fn new(shared: &'s Shared, own: Own) -> Worker<'s> {
         Worker {
             shared,
             own,
@@ -377,7 +377,7 @@ impl<'s> Worker<'s> {
             }
             (Row::Bytes(bytes), _) => Value::Bytes(Cow::Borrowed(bytes)),
         };
-        let sample = Sample::of(&self.shared.record_name(), value);
+        let sample = Sample::new(&self.shared.record_name(), value);
         Ok(sample.with_spare(std::mem::take(&mut self.own.spare)))
     }
 

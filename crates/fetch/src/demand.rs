@@ -21,7 +21,7 @@ pub(crate) struct Demand<'a> {
 
 impl<'a> Demand<'a> {
     /// Of some steps.
-    pub fn of(dataset: &Dataset, steps: &'a dyn Steps) -> Demand<'a> {
+    pub fn from_parts(dataset: &Dataset, steps: &'a dyn Steps) -> Demand<'a> {
         let plan = steps.plan().map(|plan| &**plan);
         Demand::new(dataset, plan, steps.most(), steps.spread())
     }

@@ -117,7 +117,7 @@ impl Fetch {
         steps: Box<dyn Steps>,
         options: &FetchOptions,
     ) -> Result<Fetch, FetchError> {
-        let demand = Demand::of(&dataset, &*steps);
+        let demand = Demand::from_parts(&dataset, &*steps);
         let (access, choice) = path_for(&dataset, &demand, options)?;
         let scatter_bytes = match access {
             Access::Scatter => scatter_budget::reserved_bytes(&dataset, options),

@@ -61,7 +61,7 @@ impl PaneBuild {
             ids: planned.ids,
             batches: planned.batches,
             sums: planned.sums,
-            assembly: Assembly::of(slots),
+            assembly: Assembly::new(slots),
         }
     }
 
@@ -74,7 +74,7 @@ impl PaneBuild {
             ids: planned.ids,
             batches: planned.batches,
             sums: planned.sums,
-            assembly: Assembly::of(slots),
+            assembly: Assembly::new(slots),
         }
     }
 
@@ -146,7 +146,7 @@ impl PaneBuild {
 }
 
 impl Assembly {
-    fn of(slots: Vec<Slot>) -> Mutex<Assembly> {
+    fn new(slots: Vec<Slot>) -> Mutex<Assembly> {
         Mutex::new(Assembly {
             segments: Vec::new(),
             slots,

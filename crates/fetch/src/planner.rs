@@ -178,7 +178,7 @@ mod tests {
 
     fn planner(batches_per_pane: u64) -> Planner {
         let spec = PlanSpec::new(Order::Full, 200, 3);
-        let plan = Plan::new(&spec, Catalog::of(20_000)).unwrap();
+        let plan = Plan::new(&spec, Catalog::new(20_000)).unwrap();
         let options = FetchOptions::with_memory(1 << 20);
         let steps = Box::new(PlanSteps::new(Arc::new(plan), &options));
         Planner::new(steps, &options, batches_per_pane, true)

@@ -56,7 +56,7 @@ impl Share {
     /// The slots of `rank`, a run of neighbours: near-equal shares in the order of the ranks.
     ///
     /// Panics unless `rank < world_size`.
-    pub fn of(rank: u32, world_size: u32) -> Share {
+    pub fn new(rank: u32, world_size: u32) -> Share {
         assert!(rank < world_size, "rank {rank} of {world_size}");
         Share {
             rank,
@@ -227,7 +227,7 @@ mod tests {
 
     fn striped(rank: u32, ranks: u32, stripe: u64) -> Share {
         let owner = move |id| (id / stripe % u64::from(ranks)) as u32;
-        Share::of(rank, ranks).owned(Arc::new(owner))
+        Share::new(rank, ranks).owned(Arc::new(owner))
     }
 
     #[test]
@@ -239,7 +239,7 @@ mod tests {
             (10_000, 7, 4, 1),
         ] {
             let spec = PlanSpec::new(Order::Full, batch, 5);
-            let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
+            let plan = Plan::new(&spec, Catalog::new(records)).unwrap();
             for rank in 0..ranks {
                 let share = striped(rank, ranks, stripe);
                 let most = share.most_of(batch, records);
@@ -278,6 +278,6 @@ mod tests {
             let all = longest >= records;
             assert!(all || share.most_of(longest + 1, records) > rows, "{rows}");
         }
-        assert_eq!(Share::of(1, 3).longest_batch(10, 100), 30);
+        assert_eq!(Share::new(1, 3).longest_batch(10, 100), 30);
     }
 }

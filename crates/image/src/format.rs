@@ -27,11 +27,11 @@ impl Format {
     ///
     /// ```
     /// use pelton_image::Format;
-    /// assert_eq!(Format::of(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
-    /// assert_eq!(Format::of(b"GIF89a"), Some(Format::Gif));
-    /// assert_eq!(Format::of(b"%PDF-1.7"), None);
+    /// assert_eq!(Format::detect(b"\x89PNG\r\n\x1a\n..."), Some(Format::Png));
+    /// assert_eq!(Format::detect(b"GIF89a"), Some(Format::Gif));
+    /// assert_eq!(Format::detect(b"%PDF-1.7"), None);
     /// ```
-    pub fn of(bytes: &[u8]) -> Option<Format> {
+    pub fn detect(bytes: &[u8]) -> Option<Format> {
         match bytes {
             [0xFF, 0xD8, 0xFF, ..] => Some(Format::Jpeg),
             [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Format::Png),

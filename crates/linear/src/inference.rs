@@ -53,7 +53,7 @@ pub struct Inference {
 impl Inference {
     /// Coefficients of a vector trained on `records` records with scaled features and centred targets; with the
     /// opposite sign if `is_turned`.
-    pub fn of(
+    pub fn new(
         problem: &Problem,
         found: &Precision,
         records: u64,

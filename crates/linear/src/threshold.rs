@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn the_positive_class_is_given_from_the_threshold_on() {
         for (labels, positive) in [([-1.0, 1.0], 1), ([1.0, -1.0], 0)] {
-            let classes = ClassMap::of(labels.to_vec(), Vec::new());
+            let classes = ClassMap::from_values(labels.to_vec(), Vec::new());
             for given in [0.0, 0.2, 0.5, 0.7, 1.0] {
                 let threshold = Threshold::given(Loss::Logistic, &classes, given).unwrap();
                 assert_eq!(threshold.positive(), positive);
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn odd_thresholds_are_refused() {
-        let two = ClassMap::of(vec![0.0, 1.0], Vec::new());
-        let three = ClassMap::of(vec![0.0, 1.0, 2.0], Vec::new());
+        let two = ClassMap::from_values(vec![0.0, 1.0], Vec::new());
+        let three = ClassMap::from_values(vec![0.0, 1.0, 2.0], Vec::new());
         for given in [-0.1, 1.1, f64::NAN, f64::INFINITY] {
             assert!(
                 Threshold::given(Loss::Logistic, &two, given).is_err(),

@@ -143,7 +143,11 @@ impl PassSolver for Unpenalised {
         check_rows(&self.problem, rows)?;
         let look = Look {
             problem: &self.problem,
-            views: self.points.iter().map(|point| View::of(&point.w)).collect(),
+            views: self
+                .points
+                .iter()
+                .map(|point| View::new(&point.w))
+                .collect(),
             stride: 1,
             is_first: false,
             simd: self.simd,
@@ -153,7 +157,7 @@ impl PassSolver for Unpenalised {
     }
 
     fn end_pass(&mut self, peers: &mut Peers<'_, LinearError>) -> Result<PassFigures, LinearError> {
-        let total = Total::of(std::mem::take(&mut self.lanes), peers)?;
+        let total = Total::new(std::mem::take(&mut self.lanes), peers)?;
         self.losses.rows = total.rows;
         self.losses.correct = total.correct;
         for (s, (point, sums)) in self.points.iter_mut().zip(&total.sums).enumerate() {

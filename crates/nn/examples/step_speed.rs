@@ -88,7 +88,7 @@ fn images(name: &str, sizes: &[usize]) -> (Net, Job) {
         .map(|i| (i as f32 * 0.7).sin())
         .collect();
     let shape = Shape::stacked(batch, &[height, width, channels]);
-    let pixels = Array::new(DType::F32, shape, Buffer::of(&numbers));
+    let pixels = Array::new(DType::F32, shape, Buffer::from_slice(&numbers));
     let labels = (0..batch).map(|i| (i * 7 % classes) as i64).collect();
     (net, Job::Images { pixels, labels })
 }

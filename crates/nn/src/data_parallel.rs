@@ -75,7 +75,7 @@ impl DataParallel {
             .zip(&held)
             .map(|(p, &held)| {
                 if held {
-                    Tensor::of(&begin(p, seed), &p.shape)
+                    Tensor::from_slice(&begin(p, seed), &p.shape)
                 } else {
                     Tensor::empty()
                 }
@@ -164,7 +164,7 @@ impl DataParallel {
         let steps = sparse.exchange(gradients, how, &self.comm)?;
         for (at, step) in taken.into_iter().zip(steps) {
             let shape = &self.net.summary.parameters[at].shape;
-            self.gradients[at] = Some(Tensor::of(&step, shape));
+            self.gradients[at] = Some(Tensor::from_slice(&step, shape));
         }
         Ok(())
     }
@@ -217,7 +217,9 @@ impl DataParallel {
                 });
             }
             let found = found.into_iter().filter(|_| self.held[at]);
-            self.states[at] = found.map(|a| Tensor::of(&a.values, &a.shape)).collect();
+            self.states[at] = found
+                .map(|a| Tensor::from_slice(&a.values, &a.shape))
+                .collect();
         }
         Ok(named.into_values().collect())
     }
@@ -294,7 +296,7 @@ impl DataParallel {
             let parameter = &self.net.summary.parameters[at];
             let (values, after) = rest.split_at(parameter.len());
             rest = after;
-            let x = Tensor::of(values, &parameter.shape);
+            let x = Tensor::from_slice(values, &parameter.shape);
             match parameter.role {
                 Role::Statistic => self.parameters[at] = x,
                 _ => self.gradients[at] = Some(x),
@@ -562,7 +564,7 @@ impl Trainer for DataParallel {
             if !self.held[at] {
                 continue;
             }
-            self.parameters[at] = Tensor::of(&values, &parameter.shape);
+            self.parameters[at] = Tensor::from_slice(&values, &parameter.shape);
         }
         Ok(())
     }
@@ -599,7 +601,7 @@ impl Trainer for DataParallel {
                 let (rows, hidden) = (x.shape[0], x.shape[1]);
                 let own = pelton_comm::share(rows, self.comm.rank(), self.comm.size());
                 let values = &x.values[own.start * hidden..own.end * hidden];
-                Tensor::of(values, &[own.len(), hidden])
+                Tensor::from_slice(values, &[own.len(), hidden])
             }));
         }
         self.carried = all;

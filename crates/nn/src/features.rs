@@ -38,7 +38,7 @@ impl FeatureNet for DataParallel {
             };
             let segments = net.pending.pop_front().expect("a forward pass");
             let width = net.net.classes;
-            let gradient = Tensor::of(&gradient, &[gradient.len() / width, width]);
+            let gradient = Tensor::from_slice(&gradient, &[gradient.len() / width, width]);
             net.go_backward(segments, gradient, sums)
         })
     }

@@ -7,7 +7,7 @@
 //!
 //! let net = Net::new(nets::mlp(Flow::Row(2), 2, 0.1), Flow::Row(2))?;
 //! let mut trainer = trainer(net, 1, Comm::alone());
-//! let points = Buffer::of(&[0.0_f32, 1.0, 1.0, 0.0]);
+//! let points = Buffer::from_slice(&[0.0_f32, 1.0, 1.0, 0.0]);
 //! let values = &Array::new(DType::F32, Shape::stacked(2, &[2]), points);
 //! let labels = &[0, 1];
 //! let loss = LossOptions { scale: 0.5, smoothing: 0.0, class_weights: None };

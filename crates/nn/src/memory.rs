@@ -73,7 +73,7 @@ impl Block {
     }
 
     /// A copy of some numbers.
-    pub(crate) fn of(numbers: &[f32]) -> Block {
+    pub(crate) fn from_slice(numbers: &[f32]) -> Block {
         let mut block = Block::new(numbers.len());
         block.copy_from_slice(numbers);
         block
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn memory_comes_again() {
         // A length that no other test takes.
-        let block = Block::of(&vec![3.0; 123_457]);
+        let block = Block::from_slice(&vec![3.0; 123_457]);
         let at = block.as_ptr();
         assert_eq!(at as usize % 64, 0);
         drop(block);

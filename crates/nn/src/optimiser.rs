@@ -197,8 +197,9 @@ mod tests {
         let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| f64::from(x)).collect() };
         for rule in rules {
             let zeros = || vec![Tensor::zeros(&[4, 5]); rule.states()];
-            let mut weights: Vec<Tensor> =
-                (0..3).map(|k| Tensor::of(&random(k), &[4, 5])).collect();
+            let mut weights: Vec<Tensor> = (0..3)
+                .map(|k| Tensor::from_slice(&random(k), &[4, 5]))
+                .collect();
             let mut states = [zeros(), zeros(), zeros()];
             let mut expected: Vec<Vec<f64>> = weights.iter().map(|w| wide(w)).collect();
             let mut expected_states = vec![vec![vec![0.0; 20]; rule.states()]; 3];
@@ -216,7 +217,7 @@ mod tests {
                     .enumerate()
                     .map(|(k, ((weight, state), gradient))| Slot {
                         weight,
-                        gradient: Tensor::of(gradient, &[4, 5]),
+                        gradient: Tensor::from_slice(gradient, &[4, 5]),
                         state,
                         decay: k != 1,
                     });

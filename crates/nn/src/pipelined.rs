@@ -197,7 +197,7 @@ impl Pipelined {
         let sizes = self.comm.receive_vec::<u64>(from, SIZES)?;
         let values = self.comm.receive_vec::<f32>(from, NUMBERS)?;
         let sizes: Vec<usize> = sizes.iter().map(|&n| n as usize).collect();
-        Ok(Tensor::of(&values, &sizes))
+        Ok(Tensor::from_slice(&values, &sizes))
     }
 
     /// The initial state of the LSTM layers here for a piece; empty if it is zeros.
@@ -213,7 +213,7 @@ impl Pipelined {
                 let cells = piece.rows.start * hidden..piece.rows.end * hidden;
                 [0, 1].map(|part| {
                     let values = &self.carried[layer][part][cells.clone()];
-                    Tensor::of(values, &[piece.rows.len(), hidden])
+                    Tensor::from_slice(values, &[piece.rows.len(), hidden])
                 })
             })
             .collect()
@@ -315,7 +315,7 @@ impl Pipelined {
             for (sum, x) in sum.iter_mut().zip(theirs) {
                 *sum += x;
             }
-            self.here.gradients[at] = Some(Tensor::of(&sum, &parameter.shape));
+            self.here.gradients[at] = Some(Tensor::from_slice(&sum, &parameter.shape));
         }
         Ok(())
     }

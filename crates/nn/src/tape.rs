@@ -133,7 +133,7 @@ mod tests {
     fn combine(tape: &mut Tape, x: &Taped, factor: f32, y: &Taped) -> Taped {
         let scaled = move |x: &Tensor| {
             let numbers: Vec<f32> = x.iter().map(|x| x * factor).collect();
-            Tensor::of(&numbers, x.shape())
+            Tensor::from_slice(&numbers, x.shape())
         };
         let value = scaled(x).plus(y);
         tape.record([x.node, y.node], value, move |gradient, [dx, dy]| {
@@ -144,14 +144,14 @@ mod tests {
     #[test]
     fn gradients_add_up_over_all_uses() {
         let mut tape = Tape::new(3, Precision::F32);
-        let x = tape.leaf(0, Tensor::of(&[1.0, -2.0], &[2]));
-        let y = tape.leaf(1, Tensor::of(&[3.0, 4.0], &[2]));
+        let x = tape.leaf(0, Tensor::from_slice(&[1.0, -2.0], &[2]));
+        let y = tape.leaf(1, Tensor::from_slice(&[3.0, 4.0], &[2]));
         let first = combine(&mut tape, &x, 5.0, &y);
         let end = combine(&mut tape, &first, 2.0, &x);
         let aside = combine(&mut tape, &first, 7.0, &y);
         assert_eq!(end[..], [17.0, -14.0]);
         assert!(aside.node > end.node);
-        let gradients = tape.backward(end.node, Tensor::of(&[1.0, 10.0], &[2]));
+        let gradients = tape.backward(end.node, Tensor::from_slice(&[1.0, 10.0], &[2]));
         assert_eq!(gradients[0].as_ref().unwrap()[..], [11.0, 110.0]);
         assert_eq!(gradients[1].as_ref().unwrap()[..], [2.0, 20.0]);
         assert!(gradients[2].is_none());
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_tape_without_leaves_records_nothing() {
         let mut tape = Tape::off();
-        let x = tape.leaf(0, Tensor::of(&[1.0], &[1]));
+        let x = tape.leaf(0, Tensor::from_slice(&[1.0], &[1]));
         let y = combine(&mut tape, &x, 2.0, &x);
         assert!(y.node.is_none() && tape.nodes.is_empty());
     }

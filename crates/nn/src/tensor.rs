@@ -34,8 +34,8 @@ impl Tensor {
     }
 
     /// A copy of `numbers`.
-    pub(crate) fn of(numbers: &[f32], shape: &[usize]) -> Tensor {
-        Tensor::new(Block::of(numbers), shape)
+    pub(crate) fn from_slice(numbers: &[f32], shape: &[usize]) -> Tensor {
+        Tensor::new(Block::from_slice(numbers), shape)
     }
 
     pub(crate) fn zeros(shape: &[usize]) -> Tensor {
@@ -79,7 +79,7 @@ impl Tensor {
     /// Mutable numbers: in place if their memory is not shared, else in a copy.
     pub(crate) fn numbers_mut(&mut self) -> &mut [f32] {
         if !matches!(Arc::get_mut(&mut self.numbers), Some(Numbers::Block(_))) {
-            self.numbers = Arc::new(Numbers::Block(Block::of(self)));
+            self.numbers = Arc::new(Numbers::Block(Block::from_slice(self)));
         }
         match Arc::get_mut(&mut self.numbers) {
             Some(Numbers::Block(block)) => block,
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn numbers_change_in_place_unless_they_are_shared() {
-        let mut tensor = Tensor::of(&[3.0; 6], &[2, 3]);
+        let mut tensor = Tensor::from_slice(&[3.0; 6], &[2, 3]);
         let at = tensor.as_ptr();
         tensor.numbers_mut()[5] = 7.0;
         assert_eq!((tensor.as_ptr(), tensor[5]), (at, 7.0));
@@ -128,7 +128,7 @@ mod tests {
         assert_ne!(shared.as_ptr(), at);
         assert_eq!((shared[0], tensor[0]), (1.0, 3.0));
 
-        let array = Array::of(&[1.0f32, 2.0]);
+        let array = Array::from_slice(&[1.0f32, 2.0]);
         let mut batch = Tensor::batch(&array);
         assert_eq!(batch.as_ptr().cast(), array.bytes().as_ptr());
         batch.numbers_mut()[0] = 9.0;

@@ -155,7 +155,7 @@ fn rows(first: usize, shape: &'static [usize]) -> impl Fn(usize) -> Batch {
     move |at| {
         let values = numbers((first + at) as u32, shape.iter().product());
         let shape_of = Shape::stacked(shape[0], &shape[1..]);
-        let array = Array::new(DType::F32, shape_of, Buffer::of(&values));
+        let array = Array::new(DType::F32, shape_of, Buffer::from_slice(&values));
         let labels = (0..shape[0]).map(|i| ((7 * i + at) % 4) as i64).collect();
         Batch::Rows(array, labels)
     }

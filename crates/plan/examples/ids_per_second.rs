@@ -63,7 +63,7 @@ fn main() {
     ] {
         let records = 11_000_000;
         let order: Order = text.parse().expect("a known order");
-        let mut over = Catalog::of(records);
+        let mut over = Catalog::new(records);
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             over = Catalog::of_units(Units::fixed(records, 112, unit_bytes));
         }

@@ -50,7 +50,7 @@ fn main() {
             spec.mixture = Some((0..parts).map(part).collect());
         }
         let began = Instant::now();
-        let plan = Plan::new(&spec, Catalog::of(records).with_lengths(&length_of));
+        let plan = Plan::new(&spec, Catalog::new(records).with_lengths(&length_of));
         let plan = plan.expect("a sound plan");
         let made = began.elapsed().as_secs_f64();
         // Nine tenths of the epoch, or a step that exists for certain if rows are packed.

@@ -21,7 +21,7 @@
 //! ```
 //! use pelton_plan::{Catalog, Order, Place, Plan, PlanSpec, StepBatch, local_slots};
 //!
-//! let plan = Plan::new(&PlanSpec::new(Order::Full, 4096, 7), Catalog::of(1_000_000))?;
+//! let plan = Plan::new(&PlanSpec::new(Order::Full, 4096, 7), Catalog::new(1_000_000))?;
 //! let mut walk = plan.walk(Place { epoch: 3, step: 100 }, None); // without visiting steps 0..100
 //! let mut batch = StepBatch::default();
 //! walk.next(&mut batch);

@@ -50,7 +50,7 @@ const MAX_RECORDS: u64 = 1 << 63;
 /// let mut spec = PlanSpec::new(Order::Full, 32, 7);
 /// spec.echo = "2:64".parse()?; // every example twice, at least 32 others between
 /// let odd = Selection::new(10_000, |id| id % 2 == 1);
-/// let plan = Plan::new(&spec, Catalog::of(10_000).with_selection(Some(odd)))?;
+/// let plan = Plan::new(&spec, Catalog::new(10_000).with_selection(Some(odd)))?;
 /// assert_eq!(plan.steps(0), 10_000_u64.div_ceil(32));
 ///
 /// let mut batch = StepBatch::default();

@@ -80,7 +80,7 @@ impl PlanSpec {
 
 impl<'a> Catalog<'a> {
     /// The records `0..records`, without further information.
-    pub fn of(records: u64) -> Catalog<'a> {
+    pub fn new(records: u64) -> Catalog<'a> {
         Catalog {
             records,
             selection: None,

@@ -101,7 +101,7 @@ impl Failure {
     }
 
     /// From an error of the crate `object_store`, and the server's last answer to this attempt.
-    pub(crate) fn of(error: &StoreError) -> Failure {
+    pub(crate) fn from_error(error: &StoreError) -> Failure {
         let answer = LAST.try_with(|last| last.borrow().answer.clone());
         let answer = answer.ok().flatten();
         let text = whole_text(error);

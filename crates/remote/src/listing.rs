@@ -103,7 +103,7 @@ async fn list(
     let prefix = (!folder.is_empty()).then_some(&prefix);
     let attempt = async || match timeout(LISTING, store.list_with_delimiter(prefix)).await {
         Ok(Ok(listed)) => Ok(listed),
-        Ok(Err(error)) => Err(Failure::of(&error)),
+        Ok(Err(error)) => Err(Failure::from_error(&error)),
         Err(_) => Err(Failure::passing("its list did not come")),
     };
     let listed = again(limits, shown, None, LISTING, attempt).await?;

@@ -144,7 +144,7 @@ impl RemoteObject {
     async fn get(&self, options: GetOptions) -> Result<GetResult, Failure> {
         let asked = async {
             let outcome = self.store.get_opts(&self.path, options).await;
-            outcome.map_err(|error| Failure::of(&error))
+            outcome.map_err(|error| Failure::from_error(&error))
         };
         match timeout(self.limits.options.stall, asked).await {
             Ok(outcome) => outcome,
@@ -163,7 +163,7 @@ impl RemoteObject {
             match timeout(self.limits.options.stall, chunks.next()).await {
                 Ok(Some(Ok(chunk))) => put(&chunk),
                 Ok(Some(Err(error))) => {
-                    return Err(Failure::of(&error));
+                    return Err(Failure::from_error(&error));
                 }
                 Ok(None) => return Ok(()),
                 Err(_) => return Err(self.silent()),

@@ -38,7 +38,7 @@ impl CheckpointFile {
     /// A file that [`write_checkpoint`](crate::write_checkpoint) wrote, with its entry.
     ///
     /// Errors: a file that cannot be read or is damaged.
-    pub fn of(file: File, path: &Path, entry: Entry) -> Result<CheckpointFile, RunError> {
+    pub fn new(file: File, path: &Path, entry: Entry) -> Result<CheckpointFile, RunError> {
         let mut of = CheckpointFile {
             path: path.to_path_buf(),
             file,
@@ -203,7 +203,8 @@ mod tests {
     fn parts_of_a_file_are_read_and_verified_once() {
         let folder = tempfile::tempdir().unwrap();
         let (path, entry, values) = file(folder.path());
-        let open = || CheckpointFile::of(File::open(&path).unwrap(), &path, entry.clone()).unwrap();
+        let open =
+            || CheckpointFile::new(File::open(&path).unwrap(), &path, entry.clone()).unwrap();
         let (middle, last) = ((PART / 4) as usize, values.len());
         for ranges in [
             vec![3..7, 0..last],
@@ -232,7 +233,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (path, entry, values) = file(folder.path());
         let good = std::fs::read(&path).unwrap();
-        let open = || CheckpointFile::of(File::open(&path).unwrap(), &path, entry.clone());
+        let open = || CheckpointFile::new(File::open(&path).unwrap(), &path, entry.clone());
         let read = |range: Range<usize>| open()?.numbers::<f32>("w", Dtype::F32, range);
         for at in [0, 9, PART as usize - 1] {
             let mut bad = good.clone();

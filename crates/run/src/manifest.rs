@@ -220,7 +220,7 @@ impl Manifest {
     /// A file of arrays, verified as it is read.
     pub fn arrays(&self, name: &str) -> Result<CheckpointFile, RunError> {
         let (file, entry) = self.opened(name)?;
-        CheckpointFile::of(file, &self.path(name), entry.clone())
+        CheckpointFile::new(file, &self.path(name), entry.clone())
     }
 
     fn verify(&self) -> Result<(), RunError> {

@@ -345,7 +345,7 @@ fn with_input<T>(input: Flow, values: &[f32], take: impl FnOnce(Input<'_>) -> T)
     let width: usize = sizes.iter().product();
     let rows = values.len() / width.max(1);
     let shape = Shape::stacked(rows, &sizes);
-    let array = Array::new(DType::F32, shape, Buffer::of(values));
+    let array = Array::new(DType::F32, shape, Buffer::from_slice(values));
     let none = vec![0; rows];
     take(match input {
         Flow::Image(..) => Input::Images {

@@ -363,7 +363,8 @@ async fn answer(
     features: bool,
 ) -> Told {
     let content_type = head.headers.get(CONTENT_TYPE);
-    let kind = Kind::of(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;
+    let kind =
+        Kind::from_content_type(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;
     let k = match head.uri.query() {
         None | Some("") => None,
         Some(query) => Some(k_of(query)?),

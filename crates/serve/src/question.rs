@@ -39,7 +39,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// From a content type; JSON if absent.
-    pub(crate) fn of(content_type: Option<&str>) -> Result<Kind, Refusal> {
+    pub(crate) fn from_content_type(content_type: Option<&str>) -> Result<Kind, Refusal> {
         let text = content_type.unwrap_or("application/json");
         let essence = text.split(';').next().unwrap_or_default().trim();
         match essence.to_ascii_lowercase().as_str() {
@@ -451,12 +451,17 @@ mod tests {
 
     #[test]
     fn content_types_say_what_a_body_is() {
-        assert_eq!(Kind::of(None), Ok(Kind::Json));
+        assert_eq!(Kind::from_content_type(None), Ok(Kind::Json));
         assert_eq!(
-            Kind::of(Some("application/json; charset=utf-8")),
+            Kind::from_content_type(Some("application/json; charset=utf-8")),
             Ok(Kind::Json)
         );
-        assert_eq!(Kind::of(Some("Image/PNG")), Ok(Kind::Image));
-        assert_eq!(Kind::of(Some("text/plain")).unwrap_err().status, 415);
+        assert_eq!(Kind::from_content_type(Some("Image/PNG")), Ok(Kind::Image));
+        assert_eq!(
+            Kind::from_content_type(Some("text/plain"))
+                .unwrap_err()
+                .status,
+            415
+        );
     }
 }

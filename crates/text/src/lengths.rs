@@ -71,7 +71,7 @@ impl LineLengths {
         length: usize,
         each: &mut impl FnMut(LineLength) -> Result<(), E>,
     ) -> Result<(), E> {
-        let bits = BlockBits::of(block);
+        let bits = BlockBits::new(block);
         let mut starts = bits.word_starts(&mut self.after_space);
         let mut newlines = bits.newlines;
         let mut from = 0;

@@ -118,7 +118,7 @@ impl Vocabulary {
             )));
         }
         let body = checked_body(file, path)?;
-        Lines::of(body)
+        Lines::new(body)
             .vocabulary()
             .map_err(|wrong| wrong.into_error(path))
     }
@@ -184,7 +184,7 @@ struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    fn of(body: &'a [u8]) -> Lines<'a> {
+    fn new(body: &'a [u8]) -> Lines<'a> {
         Lines {
             rest: body,
             line: 0,

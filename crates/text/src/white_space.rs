@@ -21,7 +21,7 @@ pub struct BlockBits {
 impl BlockBits {
     /// The bits of a whole block.
     #[inline]
-    pub fn of(block: &[u8; 64]) -> BlockBits {
+    pub fn new(block: &[u8; 64]) -> BlockBits {
         BlockBits {
             spaces: bits_where(block, |byte| {
                 (byte == b' ') | (byte.wrapping_sub(b'\t') < 5)
@@ -34,8 +34,8 @@ impl BlockBits {
     #[inline]
     pub fn of_text(text: &[u8]) -> impl Iterator<Item = BlockBits> {
         let (blocks, rest) = text.as_chunks::<64>();
-        let last = (!rest.is_empty()).then(|| BlockBits::of(&filled(rest)));
-        blocks.iter().map(BlockBits::of).chain(last)
+        let last = (!rest.is_empty()).then(|| BlockBits::new(&filled(rest)));
+        blocks.iter().map(BlockBits::new).chain(last)
     }
 
     /// The starts of words. `after_space` says whether the byte before the block separates words, and is updated for
@@ -93,7 +93,7 @@ mod tests {
                 for other in [b'a', b' '] {
                     let mut block = [other; 64];
                     block[place] = byte;
-                    assert_eq!(BlockBits::of(&block), plain(&block), "{byte} at {place}");
+                    assert_eq!(BlockBits::new(&block), plain(&block), "{byte} at {place}");
                 }
             }
         }
@@ -103,7 +103,7 @@ mod tests {
         #[test]
         fn fast_equals_plain(block in prop::collection::vec(any::<u8>(), 64)) {
             let block: [u8; 64] = block.try_into().unwrap();
-            prop_assert_eq!(BlockBits::of(&block), plain(&block));
+            prop_assert_eq!(BlockBits::new(&block), plain(&block));
         }
     }
 }

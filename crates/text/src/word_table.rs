@@ -79,7 +79,7 @@ impl WordTable {
     /// The id of the word at a range of a text.
     #[inline]
     pub(crate) fn number_in(&self, text: &[u8], range: Range<usize>) -> Option<u32> {
-        let key = Key::of(text, range);
+        let key = Key::new(text, range);
         self.find(&key, key.hash(&self.hashes))
     }
 
@@ -94,7 +94,7 @@ impl WordTable {
     /// The id of a word, and whether it is new.
     #[inline]
     pub(crate) fn insert(&mut self, word: &[u8]) -> Result<(u32, bool), TextError> {
-        let key = Key::of(word, 0..word.len());
+        let key = Key::new(word, 0..word.len());
         let hash = key.hash(&self.hashes);
         match self.find(&key, hash) {
             Some(number) => Ok((number, false)),
@@ -111,7 +111,7 @@ impl WordTable {
         self.starts.push(end as u32);
         let (bytes, starts, hashes) = (&self.bytes, &self.starts, &self.hashes);
         self.numbers.insert_unique(hash, number, |&number| {
-            Key::of(bytes, range_of(starts, number)).hash(hashes)
+            Key::new(bytes, range_of(starts, number)).hash(hashes)
         });
         Ok(number)
     }
@@ -157,7 +157,7 @@ enum Key<'a> {
 
 impl<'a> Key<'a> {
     #[inline]
-    fn of(text: &'a [u8], range: Range<usize>) -> Key<'a> {
+    fn new(text: &'a [u8], range: Range<usize>) -> Key<'a> {
         let length = range.len();
         if length <= SHORT {
             Key::Short {

@@ -40,8 +40,8 @@ impl Words<'_> {
             }
             let rest = &self.text[self.next..];
             let bits = match rest.first_chunk() {
-                Some(block) => BlockBits::of(block),
-                None => BlockBits::of(&filled(rest)),
+                Some(block) => BlockBits::new(block),
+                None => BlockBits::new(&filled(rest)),
             };
             let of_words = !bits.spaces;
             self.edges = of_words ^ (of_words << 1 | u64::from(self.in_word));

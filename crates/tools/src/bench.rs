@@ -120,7 +120,7 @@ fn measure(
         threads: config.threads.max(1),
         on_bad_record: config.on_bad_record,
         end_epoch: Some(config.epochs),
-        share: (comm.size() > 1).then(|| Share::of(comm.rank() as u32, comm.size() as u32)),
+        share: (comm.size() > 1).then(|| Share::new(comm.rank() as u32, comm.size() as u32)),
         scratch_dir: Some(config.scratch_dir.clone()),
         device: opened.device.speed(),
         interrupt: Arc::clone(interrupt),

@@ -74,7 +74,7 @@ pub struct ColumnFigures {
 
 impl ColumnFigures {
     /// The figures of all columns, or of named number columns.
-    fn of(dataset: &Dataset) -> Vec<ColumnFigures> {
+    fn from_dataset(dataset: &Dataset) -> Vec<ColumnFigures> {
         let found = dataset.column_uses().iter().map(|column| ColumnFigures {
             name: column.name.clone(),
             read_as: column.what.clone(),
@@ -126,7 +126,7 @@ pub struct FileFigures {
 }
 
 impl FileFigures {
-    fn of(dataset: &Dataset, file: &DataFile) -> FileFigures {
+    fn from_file(dataset: &Dataset, file: &DataFile) -> FileFigures {
         /// Records examined, evenly spread.
         const SAMPLED: u64 = 1000;
         const PAGE: u64 = 4096;
@@ -191,7 +191,7 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
         features: dataset.features(),
         nonzeros: dataset.nonzeros(),
         contents: dataset.contents().to_string(),
-        columns: ColumnFigures::of(dataset),
+        columns: ColumnFigures::from_dataset(dataset),
         classes: labels.len() as u64,
         labels: listed.clone().map(|class| labels.value(class)).collect(),
         labels_left_out: labels.len().saturating_sub(MOST_LISTED) as u64,
@@ -206,7 +206,7 @@ pub fn index(config: &DataConfig, mut context: RunContext<'_>) -> Result<IndexFi
         files: dataset
             .files()
             .iter()
-            .map(|file| FileFigures::of(dataset, file))
+            .map(|file| FileFigures::from_file(dataset, file))
             .collect(),
     })
 }
@@ -314,7 +314,7 @@ fn view_bytes(view: &mut RecordView, dataset: &Dataset, row: &[u8]) {
         }
         _ => {}
     }
-    match Picture::of(contents, row).or_else(|| Picture::of_fields(&fields)) {
+    match Picture::from_row(contents, row).or_else(|| Picture::of_fields(&fields)) {
         Some(Ok(picture)) => {
             view.picture_size = Some([picture.width, picture.height]);
             view.picture = Some(picture);

@@ -24,7 +24,7 @@ pub struct Picture {
 
 impl Picture {
     /// The picture in a row of bytes; `None` if such rows have no picture, an error if it cannot be decoded.
-    pub fn of(contents: Contents, row: &[u8]) -> Option<Result<Picture, String>> {
+    pub fn from_row(contents: Contents, row: &[u8]) -> Option<Result<Picture, String>> {
         match contents {
             Contents::Pixels { .. } => Some(Ok(Picture::of_pixels(contents, row)?)),
             Contents::Image => Some(Picture::decode(row)),
@@ -44,7 +44,7 @@ impl Picture {
     pub fn of_fields(fields: &[Field<'_>]) -> Option<Result<Picture, String>> {
         let mut fields = fields.iter();
         fields
-            .find(|field| field.dtype.is_none() && Format::of(field.bytes).is_some())
+            .find(|field| field.dtype.is_none() && Format::detect(field.bytes).is_some())
             .map(|field| Picture::decode(field.bytes))
     }
 
@@ -177,16 +177,16 @@ mod tests {
 
     #[test]
     fn raw_pixels() {
-        let grey = Picture::of(pixels(1, 2, 1, false), &[7, 9])
+        let grey = Picture::from_row(pixels(1, 2, 1, false), &[7, 9])
             .unwrap()
             .unwrap();
         assert_eq!(grey.rgb, [7, 7, 7, 9, 9, 9]);
-        let planar = Picture::of(pixels(1, 2, 3, true), &[1, 2, 3, 4, 5, 6]);
+        let planar = Picture::from_row(pixels(1, 2, 3, true), &[1, 2, 3, 4, 5, 6]);
         assert_eq!(planar.unwrap().unwrap().rgb, [1, 3, 5, 2, 4, 6]);
-        let adjacent = Picture::of(pixels(2, 1, 3, false), &[1, 2, 3, 4, 5, 6]);
+        let adjacent = Picture::from_row(pixels(2, 1, 3, false), &[1, 2, 3, 4, 5, 6]);
         assert_eq!(adjacent.unwrap().unwrap().pixel(0, 1), [4, 5, 6]);
-        assert_eq!(Picture::of(pixels(2, 2, 1, false), &[1]), None);
-        assert_eq!(Picture::of(Contents::Text, b"x"), None);
+        assert_eq!(Picture::from_row(pixels(2, 2, 1, false), &[1]), None);
+        assert_eq!(Picture::from_row(Contents::Text, b"x"), None);
     }
 
     #[test]
@@ -198,12 +198,16 @@ mod tests {
         };
         let png = picture.to_png().unwrap();
         assert_eq!(
-            Picture::of(Contents::Image, &png),
+            Picture::from_row(Contents::Image, &png),
             Some(Ok(picture.clone()))
         );
-        let half = Picture::of(Contents::Image, &png[..png.len() / 2]).unwrap();
+        let half = Picture::from_row(Contents::Image, &png[..png.len() / 2]).unwrap();
         assert!(half.is_err());
-        assert!(Picture::of(Contents::Image, b"no image").unwrap().is_err());
+        assert!(
+            Picture::from_row(Contents::Image, b"no image")
+                .unwrap()
+                .is_err()
+        );
         assert_eq!(picture.fitted(40, 30), picture);
         let small = picture.fitted(10, 10);
         assert_eq!((small.width, small.height, small.rgb.len()), (10, 8, 240));
@@ -223,7 +227,9 @@ mod tests {
         let mut crc = flate2::Crc::new();
         crc.update(&png[12..29]);
         png[29..33].copy_from_slice(&crc.sum().to_be_bytes());
-        let error = Picture::of(Contents::Image, &png).unwrap().unwrap_err();
+        let error = Picture::from_row(Contents::Image, &png)
+            .unwrap()
+            .unwrap_err();
         assert!(
             error.to_lowercase().contains("limit") || error.contains("large"),
             "{error}"

@@ -147,8 +147,9 @@ pub fn eval(
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,
-        threshold: decide
-            .map(|threshold| ThresholdFigures::of(threshold, trained.model.loss, classes)),
+        threshold: decide.map(|threshold| {
+            ThresholdFigures::from_threshold(threshold, trained.model.loss, classes)
+        }),
         passes: meters.used_bytes as f64 / dataset.bytes().max(1) as f64,
         wall_s: began.elapsed().as_secs_f64(),
         prepare_s: dataset.index_report().scan_seconds,
@@ -200,7 +201,7 @@ pub fn predict_lines(
     let model = &trained.model;
     let threshold = threshold_of(model, columns.threshold)?;
     if let Some(threshold) = &threshold {
-        let said = ThresholdFigures::of(threshold, model.loss, &model.classes);
+        let said = ThresholdFigures::from_threshold(threshold, model.loss, &model.classes);
         (context.observer)(Event::Note(&format!("threshold: {said}")));
     }
     let with_probabilities = columns.probabilities;

@@ -21,7 +21,7 @@ pub fn encode_checkpoint(solver: &OutOfCore) -> Vec<u8> {
 #[cfg(feature = "nets")]
 pub fn read_index(path: &Path) -> Option<pelton_softmax::ClassIndex<u16>> {
     let entry = pelton_run::Entry::read(path).ok()?;
-    let file = pelton_run::CheckpointFile::of(std::fs::File::open(path).ok()?, path, entry);
+    let file = pelton_run::CheckpointFile::new(std::fs::File::open(path).ok()?, path, entry);
     crate::class_index::parse_index(&file.ok()?).ok()
 }
 

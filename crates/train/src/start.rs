@@ -22,7 +22,7 @@ pub struct Start {
 
 impl Start {
     /// The start from a model.
-    pub fn of(model: &Model) -> Start {
+    pub fn from_model(model: &Model) -> Start {
         let columns = model.columns.as_deref();
         Start {
             vectors: (0..model.weights.subproblems())

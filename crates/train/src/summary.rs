@@ -18,7 +18,7 @@ pub struct TestFigures {
 
 impl TestFigures {
     /// The figures of all rows added.
-    pub(crate) fn of(metrics: &Metrics, classes: &ClassMap) -> TestFigures {
+    pub(crate) fn from_metrics(metrics: &Metrics, classes: &ClassMap) -> TestFigures {
         TestFigures {
             classes: (0..classes.len() as u32)
                 .map(|class| classes.describe(class))
@@ -42,7 +42,11 @@ pub struct ThresholdFigures {
 
 impl ThresholdFigures {
     /// The figures of a model's threshold.
-    pub(crate) fn of(threshold: &Threshold, loss: Loss, classes: &ClassMap) -> ThresholdFigures {
+    pub(crate) fn from_threshold(
+        threshold: &Threshold,
+        loss: Loss,
+        classes: &ClassMap,
+    ) -> ThresholdFigures {
         ThresholdFigures {
             value: threshold.stated(loss),
             of: Threshold::what(loss).to_string(),

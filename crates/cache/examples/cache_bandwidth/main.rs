@@ -73,7 +73,7 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
         write_records(&path, records, read_bytes).expect("write");
         let dataset = Dataset::open(&[path], &OpenOptions::default())?;
         let spec = PlanSpec::new(Order::Full, BATCH as u64, 1);
-        let plan = Plan::new(&spec, Catalog::of(records as u64));
+        let plan = Plan::new(&spec, Catalog::new(records as u64));
         let options = CacheOptions {
             memory_bytes: WINDOW_BYTES as u64,
             ..CacheOptions::default()

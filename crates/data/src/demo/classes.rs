@@ -222,7 +222,7 @@ mod tests {
         let train = Arc::new(train);
         let batches = |rank: u32, world_size: u32| {
             let spec = PlanSpec::new(Order::Full, 30, 7);
-            let plan = Plan::new(&spec, Catalog::of(train.records())).unwrap();
+            let plan = Plan::new(&spec, Catalog::new(train.records())).unwrap();
             let options = LoaderOptions {
                 rank,
                 world_size,

@@ -27,7 +27,7 @@ pub struct DecodeFields {
 
 impl DecodeFields {
     /// These fields, in this order.
-    pub fn of(fields: &[FieldSetting]) -> DecodeFields {
+    pub fn new(fields: &[FieldSetting]) -> DecodeFields {
         let fields = fields.iter().cloned();
         DecodeFields {
             fields: fields

@@ -41,7 +41,7 @@ impl DecodeImages {
 
     /// Pictures of one or all of the known kinds: `jpg` or another of [`pelton_format::PICTURE_EXTENSIONS`], or
     /// `image`; if a colon and a name follow, those in the field of that name.
-    pub fn of(kind: &str) -> Option<DecodeImages> {
+    pub fn from_kind(kind: &str) -> Option<DecodeImages> {
         let (kind, field) = match kind.split_once(':') {
             Some((kind, field)) => (kind, Some(field)),
             None => (kind, None),
@@ -245,7 +245,7 @@ mod tests {
 
     /// The output for records with these fields of bytes and one number, by name.
     fn check(kind: &str, fields: &[&str], expected: Result<&[&str], &str>) {
-        let decode = DecodeImages::of(kind).unwrap();
+        let decode = DecodeImages::from_kind(kind).unwrap();
         let number = FieldSpec::new("number", DType::I64, &[]);
         let bytes = fields.iter().map(|name| of_bytes(name));
         let spec = decode.spec(FieldSpecs(bytes.chain([number]).collect()));
@@ -301,6 +301,6 @@ mod tests {
         check("jpg", &["left", "right"], Err(unknown));
         check("jpg:middle", &["left", "right"], Err(unknown));
         check("jpg", &[], Err("this data has"));
-        assert!(DecodeImages::of("avif:x").is_none());
+        assert!(DecodeImages::from_kind("avif:x").is_none());
     }
 }

@@ -89,7 +89,7 @@ pub struct TakeMember {
 
 impl TakeMember {
     /// The first member with this extension, written without its dot.
-    pub fn of(extension: &str) -> TakeMember {
+    pub fn from_extension(extension: &str) -> TakeMember {
         TakeMember {
             extensions: vec![extension.to_owned()],
             name: extension.into(),

@@ -87,7 +87,7 @@ fn decoded(text: &str) -> Stages {
     let Ok(DecodeSetting::Fields(fields)) = text.parse() else {
         panic!("{text}")
     };
-    Stages::default().then(DecodeFields::of(&fields))
+    Stages::default().then(DecodeFields::new(&fields))
 }
 
 fn batches(dataset: &Arc<Dataset>, stages: &Stages) -> Result<Vec<Batch>, FeedError> {

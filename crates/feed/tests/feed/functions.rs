@@ -258,7 +258,7 @@ fn examples_that_differ_and_failures_are_said_with_their_place() {
 fn labels_are_there_for_functions() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = pictures(folder.path());
-    let labels = Labels::of(&dataset, false).unwrap();
+    let labels = Labels::from_dataset(&dataset, false).unwrap();
     let function = Function::at_read(move |sample, at| {
         let label = labels.array([at.label].into_iter());
         let value = 10 * label.values::<i64>().ok_or("whole classes")?[0];
@@ -273,7 +273,7 @@ fn labels_are_there_for_functions() {
         assert_eq!(batch.values::<i64>("label").unwrap(), expected);
     }
     assert!(
-        Labels::of(
+        Labels::from_dataset(
             &open(&[lines(folder.path(), 3).files()[0].path().to_path_buf()]),
             false
         )

@@ -107,7 +107,7 @@ fn loader_in(
     options: &LoaderOptions,
 ) -> Result<Loader, FeedError> {
     let spec = PlanSpec::new(Order::Full, 16, 7);
-    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
+    let stream = Plan::new(&spec, Catalog::new(dataset.records())).unwrap();
     let stages = Stages::default().planar(planar).collated(collate);
     Loader::new(Arc::clone(dataset), Arc::new(stream), stages, options)
 }

@@ -37,7 +37,7 @@ pub fn spec(batch: u64, echo: &str, batch_echo: &str) -> PlanSpec {
 }
 
 pub fn stream(dataset: &Dataset, spec: &PlanSpec) -> Arc<Plan> {
-    Arc::new(Plan::new(spec, Catalog::of(dataset.records())).unwrap())
+    Arc::new(Plan::new(spec, Catalog::new(dataset.records())).unwrap())
 }
 
 pub fn options() -> LoaderOptions {

@@ -22,7 +22,7 @@ fn stream(dataset: &Dataset, echo: &str, batch_echo: &str) -> Arc<Plan> {
         batch_echo: batch_echo.parse().unwrap(),
         ..PlanSpec::new(Order::Full, 16, 7)
     };
-    Arc::new(Plan::new(&spec, Catalog::of(dataset.records())).unwrap())
+    Arc::new(Plan::new(&spec, Catalog::new(dataset.records())).unwrap())
 }
 
 /// The error of a loader with too small a budget; `None` for one that begins.

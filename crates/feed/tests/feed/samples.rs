@@ -84,7 +84,7 @@ fn a_place_gives_what_a_loader_hands_out_there() {
             buckets: Some(policy.parse().unwrap()),
             ..spec(5, "1", "1")
         };
-        let catalog = Catalog::of(dataset.records()).with_lengths(&length_of);
+        let catalog = Catalog::new(dataset.records()).with_lengths(&length_of);
         let plan = Arc::new(Plan::new(&spec, catalog).unwrap());
         let stages = Stages::default().collated(Collate::Pad);
         check_places(&dataset, &plan, &stages, &options(), |found, batch| {
@@ -119,7 +119,7 @@ fn pictures_come_in_the_order_asked_for_or_alone_in_their_own_shape() {
     let folder = tempfile::tempdir().unwrap();
     let dataset = pictures(folder.path());
     let plan = stream(&dataset, &spec(4, "1", "1"));
-    let decode = || Stages::default().then(DecodeImages::of("png").unwrap());
+    let decode = || Stages::default().then(DecodeImages::from_kind("png").unwrap());
     let augmented = decode().then(AugmentImages::by("rrc:8,flip,normalise".parse().unwrap()));
     let whole = of(&dataset, &plan, &decode(), &options());
     let small = of(&dataset, &plan, &augmented, &options());
@@ -178,7 +178,7 @@ fn named_arrays_come_alone() {
         ..OpenOptions::default()
     };
     let dataset = Arc::new(Dataset::open(&[path], &open_options).unwrap());
-    let plan = Plan::new(&PlanSpec::new(Order::Full, 8, 0), Catalog::of(100)).unwrap();
+    let plan = Plan::new(&PlanSpec::new(Order::Full, 8, 0), Catalog::new(100)).unwrap();
     let samples = of(&dataset, &Arc::new(plan), &Stages::default(), &options());
     for id in [0, 7, 99] {
         let fields = samples.sample(0, id).unwrap();

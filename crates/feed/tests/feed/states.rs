@@ -124,7 +124,7 @@ fn a_state_goes_on_with_its_hint_and_without() {
         ..spec(7, "2:16", "1")
     };
     let length_of = |id| dataset.locate(id).length as u32;
-    let over = Catalog::of(dataset.records()).with_lengths(&length_of);
+    let over = Catalog::new(dataset.records()).with_lengths(&length_of);
     let stream = Arc::new(Plan::new(&spec, over).unwrap());
     let planned = planned(&stream, 2);
     let new = |options: &LoaderOptions| {

@@ -45,7 +45,7 @@ fn feed(dataset: &Arc<Dataset>, access: Access, on_bad_record: OnBadRecord) -> F
     let records = dataset.records();
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(16), 3),
-        Catalog::of(records),
+        Catalog::new(records),
     )
     .unwrap();
     let options = FetchOptions {
@@ -222,7 +222,7 @@ fn loader(dataset: &Arc<Dataset>, echo: &str, bad: &str, (rank, world_size): (u3
         echo: echo.parse().unwrap(),
         ..PlanSpec::new(Order::Full, 8, 7)
     };
-    let stream = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
+    let stream = Plan::new(&spec, Catalog::new(dataset.records())).unwrap();
     let options = LoaderOptions {
         end_epoch: Some(2),
         bad_examples: bad.parse::<BadExamples>().unwrap(),

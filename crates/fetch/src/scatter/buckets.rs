@@ -298,7 +298,7 @@ mod tests {
                 last,
                 ..PlanSpec::new(Order::Full, batching, 1)
             };
-            let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
+            let plan = Plan::new(&spec, Catalog::new(records)).unwrap();
             let order = order_of(&plan, 0);
             let map = BucketMap::new(&plan, 0, Grid::Panes(pane_batches));
             let (mut bucket, mut start) = (0, 0);

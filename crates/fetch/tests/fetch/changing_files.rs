@@ -56,7 +56,7 @@ fn run(access: Access, order: Order, change: fn(&File), at: u64) -> Option<Fetch
     });
     let plan = Plan::new(
         &PlanSpec::new(order, Batching::Batches(10), 1),
-        Catalog::of(RECORDS),
+        Catalog::new(RECORDS),
     )
     .unwrap();
     let options = FetchOptions {

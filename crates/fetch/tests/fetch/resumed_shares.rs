@@ -35,7 +35,7 @@ fn plan_of(dataset: &Dataset, order: &str, batching: Batching) -> Arc<Plan> {
             let lengths = (0..dataset.records()).map(|id| dataset.locate(id).length);
             Catalog::of_units(Units::from_lengths(lengths, unit_bytes))
         }
-        _ => Catalog::of(dataset.records()),
+        _ => Catalog::new(dataset.records()),
     };
     Arc::new(Plan::new(&PlanSpec::new(order, batching, 7), over).unwrap())
 }
@@ -50,9 +50,9 @@ enum Division {
 impl Division {
     fn share(self, rank: u32, ranks: u32) -> Share {
         match self {
-            Division::Runs => Share::of(rank, ranks),
+            Division::Runs => Share::new(rank, ranks),
             // No rank holds one record in five.
-            Division::Near => Share::of(rank, ranks).near(Arc::new(move |epoch, id| {
+            Division::Near => Share::new(rank, ranks).near(Arc::new(move |epoch, id| {
                 let stripe = (id / 7 + epoch) as u32;
                 if id % 5 == 0 {
                     u32::MAX

@@ -264,7 +264,7 @@ fn check(folder: &tempfile::TempDir, case: &Case) {
         "opportunistic:3:16384",
     ] {
         let order: Order = order.parse().unwrap();
-        let mut over = Catalog::of(records);
+        let mut over = Catalog::new(records);
         let has_units = matches!(order, Order::Page { .. } | Order::Opportunistic { .. });
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             over = Catalog::of_units(Units::fixed(records, mean, unit_bytes));
@@ -344,7 +344,7 @@ fn a_file_that_vanishes_is_named() {
     let case = images(folder.path(), 400);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(16), 3),
-        Catalog::of(400),
+        Catalog::new(400),
     )
     .unwrap();
     let options = options(&folder, Access::Direct, 1 << 20);
@@ -379,7 +379,7 @@ fn damaged_samples_follow_the_policy() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(32), 3),
-            Catalog::of(300),
+            Catalog::new(300),
         )
         .unwrap(),
     );

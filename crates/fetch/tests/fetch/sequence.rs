@@ -16,7 +16,7 @@ fn every_access_path_yields_the_plan_exactly() {
         for order in ["full", "block:7", "block:7:permute"] {
             let batching = Batching::Examples(256);
             let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
-            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
+            let plan = Plan::new(&spec, Catalog::new(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let expected = planned(&plan, 0..3);
             for access in PATHS {
@@ -43,7 +43,7 @@ fn orders_that_read_runs_are_served_too() {
     ] {
         let order: Order = order.parse().unwrap();
         let batching = Batching::Examples(128);
-        let mut over = Catalog::of(dataset.records());
+        let mut over = Catalog::new(dataset.records());
         if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
             let units = Units::fixed(dataset.records(), 120, unit_bytes);
             over = Catalog::of_units(units);
@@ -82,7 +82,7 @@ fn a_feed_goes_on_from_every_step() {
     let dataset = dense(&folder, 3_001, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(200), 9),
-        Catalog::of(3_001),
+        Catalog::new(3_001),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -111,7 +111,7 @@ fn records_that_an_epoch_drops_are_there_in_the_next() {
         last: Last::Drop,
         ..PlanSpec::new(Order::Full, 1_500, 4)
     };
-    let plan = Arc::new(Plan::new(&spec, Catalog::of(20_011)).unwrap());
+    let plan = Arc::new(Plan::new(&spec, Catalog::new(20_011)).unwrap());
     assert_eq!(plan.steps(0), 13);
     let expected = planned(&plan, 0..3);
     for access in PATHS {
@@ -140,7 +140,7 @@ fn declined_records_are_not_read() {
     let dataset = dense(&folder, 10_000, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
-        Catalog::of(10_000),
+        Catalog::new(10_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -210,7 +210,7 @@ fn every_access_path_yields_the_same_choice_of_records() {
         let batching = Batching::Examples(dataset.records() / 23);
         for order in ["full", "block:7", "block:7:permute"] {
             let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
-            let plan = Plan::new(&spec, Catalog::of(dataset.records())).unwrap();
+            let plan = Plan::new(&spec, Catalog::new(dataset.records())).unwrap();
             let plan = Arc::new(plan);
             let cases = [
                 (true, 100, false),
@@ -259,7 +259,7 @@ fn a_feed_of_chosen_records_goes_on_from_every_batch() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(400), 9),
-            Catalog::of(6_007),
+            Catalog::new(6_007),
         )
         .unwrap(),
     );
@@ -298,7 +298,7 @@ fn scatter_reads_and_writes_the_data_once_an_epoch_whatever_is_declined() {
     let dataset = dense(&folder, 200_000, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(8_000), 1),
-        Catalog::of(200_000),
+        Catalog::new(200_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -325,7 +325,7 @@ fn a_barrier_keeps_the_next_epoch_unplanned() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
-            Catalog::of(1_000),
+            Catalog::new(1_000),
         )
         .unwrap(),
     );
@@ -368,7 +368,7 @@ fn bad_records_follow_the_policy() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
-            Catalog::of(1_000),
+            Catalog::new(1_000),
         )
         .unwrap(),
     );
@@ -404,7 +404,7 @@ fn a_budget_that_is_too_small_names_one_that_is_not() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(5_000), 1),
-            Catalog::of(10_000),
+            Catalog::new(10_000),
         )
         .unwrap(),
     );
@@ -431,7 +431,7 @@ fn window_reads_little_more_than_its_floor() {
     let unit = f64::from(dataset.files()[0].storage().granularity().offset_bytes);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
-        Catalog::of(200_000),
+        Catalog::new(200_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -475,7 +475,7 @@ fn scatter_reads_and_writes_the_data_once_an_epoch() {
     let dataset = dense(&folder, 200_000, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(500), 1),
-        Catalog::of(200_000),
+        Catalog::new(200_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -499,7 +499,7 @@ fn a_file_that_shrinks_is_an_error_not_a_crash() {
     let plan = Arc::new(
         Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(100), 1),
-            Catalog::of(20_000),
+            Catalog::new(20_000),
         )
         .unwrap(),
     );
@@ -550,7 +550,7 @@ fn bytes_before_the_first_batch(access: Access, order: Order, batch: u64) -> u64
     let dataset = Arc::new(dataset);
     let plan = Plan::new(
         &PlanSpec::new(order, Batching::Examples(batch), 1),
-        Catalog::of(100_000),
+        Catalog::new(100_000),
     )
     .unwrap();
     let plan = Arc::new(plan);

@@ -18,7 +18,7 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
         let order = order.parse().unwrap();
         let plan = Plan::new(
             &PlanSpec::new(order, Batching::Examples(batch), 3),
-            Catalog::of(1_203),
+            Catalog::new(1_203),
         )
         .unwrap();
         let plan = Arc::new(plan);
@@ -29,7 +29,7 @@ fn the_shares_of_all_ranks_are_the_global_batches() {
                 taken.iter_mut().for_each(|(_, _, ids)| ids.clear());
                 for rank in 0..world_size {
                     let options = FetchOptions {
-                        share: Some(Share::of(rank, world_size)),
+                        share: Some(Share::new(rank, world_size)),
                         // How far ahead is asked for changes nothing.
                         look_ahead: (world_size == 3).then_some(1),
                         ..options(&folder, *access, 3 << 20)
@@ -53,7 +53,7 @@ fn shares_near_their_holders_are_the_global_batches_too() {
     let dataset = dense(&folder, 2_000, 4);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(300), 3),
-        Catalog::of(2_000),
+        Catalog::new(2_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -62,7 +62,7 @@ fn shares_near_their_holders_are_the_global_batches_too() {
     let mut own = 0;
     for rank in 0..4 {
         let options = FetchOptions {
-            share: Some(Share::of(rank, 4).near(Arc::new(holder))),
+            share: Some(Share::new(rank, 4).near(Arc::new(holder))),
             ..options(&folder, Access::Direct, 3 << 20)
         };
         let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
@@ -83,7 +83,7 @@ fn shares_near_their_holders_are_the_global_batches_too() {
 
 /// Stripes of `stripe` records, by rank in turn.
 fn striped(rank: u32, world_size: u32, stripe: u64) -> Share {
-    Share::of(rank, world_size).owned(Arc::new(move |id| owner(id, world_size, stripe)))
+    Share::new(rank, world_size).owned(Arc::new(move |id| owner(id, world_size, stripe)))
 }
 
 fn owner(id: u64, world_size: u32, stripe: u64) -> u32 {
@@ -117,7 +117,7 @@ fn owned_shares_are_the_global_batches_in_their_order() {
         let order: Order = order.parse().unwrap();
         let plan = Plan::new(
             &PlanSpec::new(order, Batching::Examples(batch), 3),
-            Catalog::of(1_203),
+            Catalog::new(1_203),
         )
         .unwrap();
         let plan = Arc::new(plan);
@@ -190,8 +190,8 @@ proptest! {
         let records = dataset.records();
         // More blocks than records, or batches longer than all of them, make no plan with a step.
         let spec = PlanSpec { last, ..PlanSpec::new(order, batching, seed) };
-        let plan = Plan::new(&spec, Catalog::of(records));
-        let plan = Arc::new(plan.or_else(|_| Plan::new(&PlanSpec::new(Order::Full, Batching::Batches(1), seed), Catalog::of(records))).unwrap());
+        let plan = Plan::new(&spec, Catalog::new(records));
+        let plan = Arc::new(plan.or_else(|_| Plan::new(&PlanSpec::new(Order::Full, Batching::Batches(1), seed), Catalog::new(records))).unwrap());
         prop_assume!(plan.steps(0) > 0);
         let done = (start * 3.0 * plan.steps(0) as f64) as u64;
         let declines = |epoch: u64, id: u64| barrier && (id + 3 * epoch) % 10 < declined;
@@ -233,7 +233,7 @@ fn a_rank_reads_its_own_stripes_only() {
     let dataset = dense(&folder, 100_000, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(1), 1),
-        Catalog::of(100_000),
+        Catalog::new(100_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -280,7 +280,7 @@ fn ranks_that_scatter_read_and_write_their_own_records_once_an_epoch() {
     let dataset = dense(&folder, 200_000, 28);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(1_500), 1),
-        Catalog::of(200_000),
+        Catalog::new(200_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
@@ -317,7 +317,7 @@ fn every_rank_chooses_the_path_of_one_with_the_data_it_owns() {
         };
         let plan = Plan::new(
             &PlanSpec::new(Order::Full, Batching::Examples(batch), 1),
-            Catalog::of(200_000),
+            Catalog::new(200_000),
         )
         .unwrap();
         choose_path(&dataset, &plan, &options).unwrap()
@@ -328,7 +328,7 @@ fn every_rank_chooses_the_path_of_one_with_the_data_it_owns() {
     assert_eq!((of(0), of(1)), (of(2), of(2)));
     assert_eq!(of(0).0, Access::Scatter);
     // Equal shares are of other records in every epoch.
-    assert_ne!(choice(Some(Share::of(0, 3)), 10_000).0, Access::Scatter);
+    assert_ne!(choice(Some(Share::new(0, 3)), 10_000).0, Access::Scatter);
 }
 
 #[test]
@@ -339,13 +339,13 @@ fn a_rank_without_records_has_empty_batches_on_every_path() {
         let plan = Arc::new(
             Plan::new(
                 &PlanSpec::new(Order::Full, batching, 3),
-                Catalog::of(dataset.records()),
+                Catalog::new(dataset.records()),
             )
             .unwrap(),
         );
         for (access, barrier) in PATHS.into_iter().flat_map(|p| [(p, false), (p, true)]) {
             let mut options = options(&folder, access, 3 << 20);
-            options.share = Some(Share::of(world_size - 1, world_size).owned(Arc::new(|_| 0)));
+            options.share = Some(Share::new(world_size - 1, world_size).owned(Arc::new(|_| 0)));
             options.epoch_barrier = barrier;
             let mut feed = Fetch::new(dataset.clone(), plan.clone(), &options).unwrap();
             let found = batches(&mut feed);
@@ -362,13 +362,13 @@ fn what_a_share_cannot_be_combined_with_is_refused() {
     let dataset = sparse(&folder, 1_000);
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Examples(64), 3),
-        Catalog::of(1_000),
+        Catalog::new(1_000),
     )
     .unwrap();
     let plan = Arc::new(plan);
     let scatter = options(&folder, Access::Scatter, 3 << 20);
-    let near = Share::of(1, 2).near(Arc::new(|_, id| id as u32 % 2));
-    for (shared, share) in [(&scatter, Share::of(1, 2)), (&scatter, near)] {
+    let near = Share::new(1, 2).near(Arc::new(|_, id| id as u32 % 2));
+    for (shared, share) in [(&scatter, Share::new(1, 2)), (&scatter, near)] {
         let shared = FetchOptions {
             share: Some(share),
             ..shared.clone()

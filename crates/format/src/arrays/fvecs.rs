@@ -44,7 +44,7 @@ impl Format for Fvecs {
 
     fn open(&self, source: &Source<'_>, _: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
-        let shape = Shape::of(&mut window).map_err(|error| error.with_remedy(REMEDY))?;
+        let shape = Shape::new(&mut window).map_err(|error| error.with_remedy(REMEDY))?;
         let Shape { records, width } = shape;
         let (layout, features) = (Layout::Dense { width }, width as u64);
         let bytes = shape.record_bytes();
@@ -65,7 +65,7 @@ struct Shape {
 
 impl Shape {
     /// From the first vector and the size of the file.
-    fn of(file: &mut impl ByteSource) -> Result<Shape, FormatError> {
+    fn new(file: &mut impl ByteSource) -> Result<Shape, FormatError> {
         let size = file.size();
         let first = file.bytes(0, size.min(4) as usize)?;
         let Some(width) = first
@@ -154,7 +154,7 @@ impl Decoder for FvecsDecoder {
 
 /// The vectors of a file in memory, if all are valid.
 pub fn load_fvecs(mut bytes: &[u8]) -> Option<Rows> {
-    let shape = Shape::of(&mut bytes).ok()?;
+    let shape = Shape::new(&mut bytes).ok()?;
     let mut rows = Rows::new(Layout::Dense { width: shape.width });
     for (record, vector) in (0..).zip(bytes.chunks_exact(shape.record_bytes() as usize)) {
         let decoded = rows.push_with(|row| FvecsDecoder.decode(record, vector, row).map(|_| 0));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn refuses(bytes: &[u8], at: u64, message: &str) {
-        let error = Shape::of(&mut &*bytes).err().expect(message).to_string();
+        let error = Shape::new(&mut &*bytes).err().expect(message).to_string();
         assert!(error.starts_with(&format!("byte {at}: ")), "{error}");
         assert!(error.contains(message), "{error}");
     }

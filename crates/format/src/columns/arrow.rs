@@ -528,7 +528,7 @@ fn heads(
     kind: &ColumnKind,
     runs: &[Run<'_>],
 ) -> Result<Vec<Head>, Wrong> {
-    let widths = Widths::of(data_type, kind);
+    let widths = Widths::from_type(data_type, kind);
     let wanted: Vec<Want> = runs
         .iter()
         .map(|run| {
@@ -672,7 +672,7 @@ fn decompressed(bytes: &[u8], codec: CompressionType) -> Result<Vec<u8>, Wrong> 
 }
 
 impl Widths {
-    fn of(data_type: &DataType, kind: &ColumnKind) -> Widths {
+    fn from_type(data_type: &DataType, kind: &ColumnKind) -> Widths {
         match (data_type, kind) {
             (DataType::Dictionary(key, _), _) => {
                 Widths::Keys(Element::of_keys(key).unwrap_or(Element::I32))

@@ -30,7 +30,7 @@ pub(crate) enum Element {
 
 impl Element {
     /// Numbers of this type, and dates, times and durations as the whole numbers that store them.
-    pub(crate) fn of(data_type: &DataType) -> Option<Element> {
+    pub(crate) fn from_name(data_type: &DataType) -> Option<Element> {
         Some(match data_type {
             DataType::Boolean => Element::Bool,
             DataType::Int8 => Element::I8,
@@ -72,7 +72,7 @@ impl Element {
     pub(crate) fn of_keys(data_type: &DataType) -> Option<Element> {
         match data_type {
             DataType::UInt64 => Some(Element::I64),
-            other if other.is_integer() => Element::of(other),
+            other if other.is_integer() => Element::from_name(other),
             _ => None,
         }
     }
@@ -119,7 +119,7 @@ pub(crate) enum ColumnKind {
 }
 
 impl ColumnKind {
-    fn of(data_type: &DataType) -> Option<ColumnKind> {
+    fn from_type(data_type: &DataType) -> Option<ColumnKind> {
         match data_type {
             DataType::Utf8
             | DataType::LargeUtf8
@@ -139,12 +139,13 @@ impl ColumnKind {
                     _ => None,
                 };
                 Some(ColumnKind::List {
-                    element: Element::of(inner.unwrap_or(item.data_type()))?,
+                    element: Element::from_name(inner.unwrap_or(item.data_type()))?,
                     nested: inner.is_some(),
                 })
             }
             DataType::FixedSizeList(item, length) => {
-                let ColumnKind::Numbers { element, dims } = ColumnKind::of(item.data_type())?
+                let ColumnKind::Numbers { element, dims } =
+                    ColumnKind::from_type(item.data_type())?
                 else {
                     return None;
                 };
@@ -158,11 +159,11 @@ impl ColumnKind {
                 Element::of_keys(key)?;
                 match value.as_ref() {
                     DataType::Dictionary(..) => None,
-                    value => ColumnKind::of(value),
+                    value => ColumnKind::from_type(value),
                 }
             }
             other => Some(ColumnKind::Numbers {
-                element: Element::of(other)?,
+                element: Element::from_name(other)?,
                 dims: Vec::new(),
             }),
         }
@@ -282,7 +283,7 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
         inner = item.data_type();
     }
     let name = path.join(".");
-    let leaf = match ColumnKind::of(field.data_type()) {
+    let leaf = match ColumnKind::from_type(field.data_type()) {
         Some(kind) if kind.fixed_bytes().is_none_or(|bytes| bytes <= MOST_BYTES) => Ok(Column {
             name,
             path,

@@ -525,7 +525,7 @@ fn scan(
     let (mut failed, mut first_bad) = (None, None);
     let stop = AtomicBool::new(false);
     // A group is read in parts, so that its lengths and labels take little memory.
-    let parts = Parts::of(groups);
+    let parts = Parts::new(groups);
     let worker = || ();
     let look = |_: &mut (), part: u64, _: Scanned| {
         if source.options.interrupt.load(Ordering::Relaxed) || stop.load(Ordering::Relaxed) {

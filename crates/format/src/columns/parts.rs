@@ -13,7 +13,7 @@ pub(super) struct Parts<'a> {
 const PART: u64 = 1 << 20;
 
 impl Parts<'_> {
-    pub(super) fn of(groups: &[u64]) -> Parts<'_> {
+    pub(super) fn new(groups: &[u64]) -> Parts<'_> {
         let mut firsts = vec![0];
         for group in groups.windows(2) {
             firsts.push(firsts[firsts.len() - 1] + (group[1] - group[0]).div_ceil(PART));

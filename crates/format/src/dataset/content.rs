@@ -46,7 +46,7 @@ impl ContentSum {
     }
 
     /// The sums of all rows of a table.
-    pub fn of(table: &RowTable) -> ContentSum {
+    pub fn new(table: &RowTable) -> ContentSum {
         let mut sum = ContentSum::default();
         for i in 0..table.len() {
             sum.add(table.id(i), table.label(i), table.row(i));

@@ -190,7 +190,7 @@ impl Dataset {
         } else {
             common_names(&mut opened, own)?
         };
-        let missing = MissingValues::of(&opened, options, surveyed)?;
+        let missing = MissingValues::from_options(&opened, options, surveyed)?;
         let positive = match &options.positive {
             // Without a scan for labels, +1 may be either of them.
             Some(_) if options.any_label => None,
@@ -598,7 +598,7 @@ impl Dataset {
         if file.parts.is_some() || file.is_remote() || file.is_made() {
             return Ok(());
         }
-        let now = Stamp::of(&regular_file(&file.source)?);
+        let now = Stamp::from_metadata(&regular_file(&file.source)?);
         if !now.has_bytes_of(&file.stamp) {
             return Err(changed(&file.path, &file.stamp, &now));
         }

@@ -347,7 +347,7 @@ impl Source<'_> {
         let contents = scan()?;
         // For a remote file, each read verifies its state.
         if self.remote.is_none() {
-            let now = Stamp::of(&regular_file(self.source)?);
+            let now = Stamp::from_metadata(&regular_file(self.source)?);
             if !now.has_bytes_of(&self.stamp) {
                 return Err(changed(self.path, &self.stamp, &now));
             }

@@ -24,7 +24,7 @@ pub(crate) struct MissingValues {
 impl MissingValues {
     /// Follows the options, for the tables among `opened`, which all have one width; `None` without tables, or if
     /// nothing replaces missing cells. `surveyed` are the means from a pass over the tables.
-    pub(crate) fn of(
+    pub(crate) fn from_options(
         opened: &[Opened],
         options: &OpenOptions,
         surveyed: Option<Arc<[f32]>>,

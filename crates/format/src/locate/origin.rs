@@ -46,7 +46,7 @@ impl Origin {
         if origin.stamp.size == 0 {
             return Err(empty());
         }
-        let Some(compression) = Compression::of(&origin.head) else {
+        let Some(compression) = Compression::detect(&origin.head) else {
             return Ok(origin);
         };
         let copy = origin.decompressed(path, compression, options, notes)?;
@@ -65,7 +65,7 @@ impl Origin {
     }
 
     fn here(path: &Path) -> Result<Origin, FormatError> {
-        let stamp = Stamp::of(&regular_file(path)?);
+        let stamp = Stamp::from_metadata(&regular_file(path)?);
         let mut head = Vec::new();
         pelton_storage::open_file(path)
             .map_err(|e| FormatError::io(path, "open it", e))?

@@ -58,7 +58,7 @@ pub(crate) enum Compression {
 
 impl Compression {
     /// By the first bytes: names may be wrong.
-    pub(crate) fn of(head: &[u8]) -> Option<Compression> {
+    pub(crate) fn detect(head: &[u8]) -> Option<Compression> {
         match head {
             [0x1f, 0x8b, ..] => Some(Compression::Gzip),
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
@@ -282,11 +282,14 @@ mod tests {
 
     #[test]
     fn compression_by_the_first_bytes() {
-        assert_eq!(Compression::of(b"\x1f\x8b\x08"), Some(Compression::Gzip));
         assert_eq!(
-            Compression::of(b"\x28\xb5\x2f\xfd"),
+            Compression::detect(b"\x1f\x8b\x08"),
+            Some(Compression::Gzip)
+        );
+        assert_eq!(
+            Compression::detect(b"\x28\xb5\x2f\xfd"),
             Some(Compression::Zstd)
         );
-        assert_eq!(Compression::of(b"1 1:1"), None);
+        assert_eq!(Compression::detect(b"1 1:1"), None);
     }
 }

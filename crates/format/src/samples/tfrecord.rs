@@ -81,7 +81,7 @@ impl Format for TfRecord {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let mut window = source.window()?;
         let first = first_sound(&mut window)?;
-        let payload = Payload::of(&first, NAME, source, notes)?;
+        let payload = Payload::new(&first, NAME, source, notes)?;
         let shape = RecordShape::Classed {
             format: SHAPE,
             label: payload.hash(),

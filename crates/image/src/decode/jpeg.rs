@@ -39,7 +39,7 @@ pub(super) fn decode(
     limits.check(FORMAT, frame.width, frame.height)?;
     frame.check()?;
     let mut scratch = pixels.scratch.take().unwrap_or_default();
-    let scan = Scan::of(bytes, &frame, &mut scratch);
+    let scan = Scan::new(bytes, &frame, &mut scratch);
     let decoded = scan.and_then(|scan| {
         let Some(scan) = scan else { return Ok(false) };
         let part = look(frame.height, frame.width);

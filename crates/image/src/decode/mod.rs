@@ -87,7 +87,7 @@ fn decode_part(
     (keep, look): (Keep, &dyn Fn(u32, u32) -> Rectangle),
     pixels: &mut Pixels,
 ) -> Result<Format, ImageError> {
-    let Some(format) = Format::of(bytes) else {
+    let Some(format) = Format::detect(bytes) else {
         pixels.clear();
         return Err(not_an_image(bytes));
     };

@@ -53,7 +53,7 @@ impl Orientation {
 /// assert!(pelton_image::orientation(b"no image").is_upright());
 /// ```
 pub fn orientation(bytes: &[u8]) -> Orientation {
-    let exif = match Format::of(bytes) {
+    let exif = match Format::detect(bytes) {
         Some(Format::Jpeg) => jpeg_markers::exif(bytes),
         Some(Format::Png) => of_png(bytes),
         Some(Format::Webp) => of_webp(bytes),

@@ -109,7 +109,7 @@ impl Augment {
         (&self.step.effect, self.numbers)
     }
 
-    fn of(step: &'static Step, number: f64) -> Augment {
+    fn new(step: &'static Step, number: f64) -> Augment {
         let mut numbers = Numbers::default();
         numbers[0] = number;
         Augment { step, numbers }

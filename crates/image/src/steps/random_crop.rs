@@ -9,7 +9,7 @@ pub(super) static STEP: Step = Step {
     examples: &["randomcrop:8", "randomcrop:12:3"],
     rule: "its parameters are a side (1 to 8192) and perhaps a padding (0 to 8192), whole numbers",
     parameters: &[SIDE, whole(0, MOST_SIDE)],
-    evaluation: |step| vec![Augment::of(&crop::STEP, step.numbers[0])],
+    evaluation: |step| vec![Augment::new(&crop::STEP, step.numbers[0])],
     effect: Effect::Move(Moves {
         fixes_size: true,
         size_after: |[side, padding, ..], (height, width)| {

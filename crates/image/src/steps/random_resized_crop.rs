@@ -20,8 +20,8 @@ pub(super) static STEP: Step = Step {
         let side = step.numbers[0];
         let resized = (side * 256.0 / 224.0).ceil().min(f64::from(MOST_SIDE));
         vec![
-            Augment::of(&resize::SHORTER, resized),
-            Augment::of(&crop::STEP, side),
+            Augment::new(&resize::SHORTER, resized),
+            Augment::new(&crop::STEP, side),
         ]
     },
     effect: Effect::Move(Moves::to_square(

@@ -56,7 +56,7 @@ fn difference(name: &str) -> u8 {
 
 #[track_caller]
 fn check(name: &str, format: Format, most: u8) {
-    assert_eq!(Format::of(&file(name)), Some(format), "{name}");
+    assert_eq!(Format::detect(&file(name)), Some(format), "{name}");
     let difference = difference(name);
     assert!(difference <= most, "{name} differs by {difference}");
 }

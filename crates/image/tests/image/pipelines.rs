@@ -16,7 +16,7 @@ struct Plain {
 }
 
 impl Plain {
-    fn of(pixels: &Pixels) -> Plain {
+    fn from_pixels(pixels: &Pixels) -> Plain {
         Plain {
             height: i64::from(pixels.height()),
             width: i64::from(pixels.width()),
@@ -164,7 +164,7 @@ fn hole(
 /// What the pipeline should write, as floats; bytes are those times 255 where nothing normalises.
 fn expected(pipeline: &Pipeline, pixels: &Pixels, key: u64) -> Result<Vec<f32>, ImageError> {
     pipeline.output_size(pixels.height(), pixels.width())?;
-    let mut image = Plain::of(pixels);
+    let mut image = Plain::from_pixels(pixels);
     let mut normalise = None;
     let mut holes: Vec<Box<dyn Fn(i64, i64) -> bool>> = Vec::new();
     for (number, &stage) in pipeline.stages().iter().enumerate() {
@@ -345,7 +345,8 @@ fn mirrors_and_resizes_may_change_places() {
         .enumerate()
     {
         let pixels = noise(16, 20, 3, number as u64);
-        let mirrored = Plain::of(&pixels).stage("flip:1".parse().unwrap(), &mut KeyedRng::new(0));
+        let mirrored =
+            Plain::from_pixels(&pixels).stage("flip:1".parse().unwrap(), &mut KeyedRng::new(0));
         let mut other = Pixels::new();
         other.set(16, 20, 3, Layout::Hwc, &mirrored.values);
         let mut apply = |pipeline: &str, pixels: &Pixels| {

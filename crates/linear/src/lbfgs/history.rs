@@ -21,7 +21,7 @@ pub(super) struct Metric {
 
 impl Metric {
     /// Of the lower triangle of Σ C h x xᵀ, or of its diagonal.
-    pub fn of(sums: &[f64], sizes: &Sizes) -> Metric {
+    pub fn new(sums: &[f64], sizes: &Sizes) -> Metric {
         let width = sizes.width;
         let free_bias = sizes.bias_is_free.then_some(sizes.length - 1);
         let is_matrix = sums.len() > width;

@@ -99,7 +99,7 @@ impl Lbfgs {
     pub fn new(problem: Arc<Problem>, records: usize, wanted: f64, simd: Simd) -> Lbfgs {
         assert!(Lbfgs::applies(&problem));
         assert!(!problem.is_coupled() || problem.models() == 1);
-        let sizes = Sizes::of(&problem);
+        let sizes = Sizes::from_problem(&problem);
         Lbfgs {
             wanted,
             stride: Lbfgs::stride(&problem, records),
@@ -114,7 +114,7 @@ impl Lbfgs {
 
     /// The matrix sums every `stride`-th record.
     pub(crate) fn stride(problem: &Problem, records: usize) -> u64 {
-        let sizes = Sizes::of(problem);
+        let sizes = Sizes::from_problem(problem);
         let enough = records / (MATRIX_ROWS * sizes.length);
         let stride = if problem.is_coupled() {
             enough.min(sizes.length / (4 * MATRIX_PASSES * sizes.classes))
@@ -134,7 +134,7 @@ impl Lbfgs {
 
     /// Bytes next to the rows.
     pub fn bytes(problem: &Problem) -> u64 {
-        let sizes = Sizes::of(problem);
+        let sizes = Sizes::from_problem(problem);
         let (metric, count) = (metric_of(&sizes), points_of(problem));
         let vectors = (2 * PAIRS + 8) * sizes.vector();
         let (lanes, sums, models) = if problem.is_coupled() {
@@ -174,7 +174,7 @@ impl Lbfgs {
             longest: longest[0],
         };
         let sizes = &self.sizes;
-        let sums = Sums::of(&mut total.sums, sizes);
+        let sums = Sums::new(&mut total.sums, sizes);
         let (owns, all) = (&sums.owns[..sizes.classes], sums.owns.iter().sum::<f64>());
         let absent = owns.iter().position(|own| *own <= NONE * all);
         if let Some(class) = absent.filter(|_| sizes.bias_is_free) {
@@ -207,7 +207,7 @@ impl Lbfgs {
         lanes: Vec<look::Lane>,
         peers: &mut Peers<'_, LinearError>,
     ) -> Result<(), LinearError> {
-        let total = Total::of(lanes, peers)?;
+        let total = Total::new(lanes, peers)?;
         self.losses.rows = total.rows;
         self.losses.correct = total.correct;
         let sizes = &self.sizes;
@@ -217,8 +217,8 @@ impl Lbfgs {
                 point.at_best = true;
                 continue;
             }
-            let view = View::of(&point.w[..sizes.length]);
-            let bounds = Bounds::of(&sums, &view, &self.problem, &total.rounding);
+            let view = View::new(&point.w[..sizes.length]);
+            let bounds = Bounds::new(&sums, &view, &self.problem, &total.rounding);
             let (value, mut gradient) = point.value(sums.value, &sums.pull(), sizes);
             if let Some(offset) = sizes.offset {
                 gradient[offset] = 0.0;
@@ -246,7 +246,7 @@ impl Lbfgs {
 impl Point {
     fn view(&self, length: usize) -> View<'_> {
         if !self.done {
-            return View::of(&self.w[..length]);
+            return View::new(&self.w[..length]);
         }
         let best = self.best_w[..length].iter();
         View {

@@ -58,7 +58,7 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub fn of(problem: &Problem) -> Sizes {
+    pub fn from_problem(problem: &Problem) -> Sizes {
         let (classes, columns) = if problem.is_coupled() {
             let classes = problem.classes();
             (classes, classes.next_multiple_of(TILE_CLASSES))
@@ -128,7 +128,7 @@ pub(super) struct Sums<'a> {
 }
 
 impl Sums<'_> {
-    pub fn of<'a>(numbers: &'a mut [f64], sizes: &Sizes) -> Sums<'a> {
+    pub fn new<'a>(numbers: &'a mut [f64], sizes: &Sizes) -> Sums<'a> {
         let (figures, rest) = numbers.split_at_mut(FIGURES);
         let (energies, rest) = rest.split_at_mut(sizes.columns);
         let (owns, rest) = rest.split_at_mut(sizes.columns);
@@ -271,7 +271,7 @@ impl Chunk<'_> {
         block.multiply::<FUSED>(&work.x, pass.rounded, &mut work.values);
         work.share_out(classes, columns);
         for i in 0..count {
-            let row = Shares::of(work, i, classes, columns);
+            let row = Shares::new(work, i, classes, columns);
             figures[LOSS] += work.costs[i] * row.loss;
             figures[LOSS_SIZE] += work.costs[i] * row.others * work.norms[i];
             figures[CORRECT] += f64::from(u8::from(row.top == work.labels[i]));
@@ -284,11 +284,11 @@ impl Chunk<'_> {
         work.moved
             .resize(if is_free { count * columns } else { 0 }, 0.0);
         work.curvatures.clear();
-        let sums = Sums::of(&mut lane.sums, &sizes);
+        let sums = Sums::new(&mut lane.sums, &sizes);
         work.energies.clear();
         work.energies.resize(columns, 0.0);
         for i in 0..count {
-            let row = Shares::of(work, i, classes, columns);
+            let row = Shares::new(work, i, classes, columns);
             let (own, cost) = (work.labels[i], work.costs[i]);
             let below = &work.below[i * columns..][..classes];
             let shares = &mut work.shares[i * columns..][..columns];
@@ -395,7 +395,7 @@ struct Shares {
 
 impl Shares {
     #[inline(always)]
-    fn of(work: &Work, i: usize, classes: usize, columns: usize) -> Shares {
+    fn new(work: &Work, i: usize, classes: usize, columns: usize) -> Shares {
         let values = &work.values[i * columns..][..classes];
         let shares = &work.shares[i * columns..][..classes];
         let (mut top, own) = (0, work.labels[i]);

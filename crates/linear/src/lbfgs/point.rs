@@ -129,7 +129,7 @@ impl Point {
         let rise = dual - self.best_dual;
         self.best_dual = self.best_dual.max(dual);
         if !metric.is_empty() {
-            self.history.use_metric(Metric::of(&metric, sizes), sizes);
+            self.history.use_metric(Metric::new(&metric, sizes), sizes);
             self.trace = trace;
             self.age = 0;
         }
@@ -271,7 +271,7 @@ impl Point {
         let (edges, rest) = rest.split_at_checked(2 * edges as usize)?;
         let edges = edges.as_chunks::<2>().0.iter();
         let edges = edges.map(|&[class, parent]| (class as usize, parent as usize));
-        let tree = Tree::of(sizes.classes, edges.collect())?;
+        let tree = Tree::new(sizes.classes, edges.collect())?;
         let count = if moves != 0.0 { 5 } else { 2 };
         let (own, rest) = rest.split_at_checked(count * sizes.vector())?;
         let own: Vec<&[f64]> = own.chunks_exact(sizes.vector()).collect();

@@ -11,7 +11,7 @@ pub(super) struct Tree {
 
 impl Tree {
     /// From `edges` listed from the root outwards; `None` if they are not a tree in that order.
-    pub fn of(classes: usize, edges: Vec<(usize, usize)>) -> Option<Tree> {
+    pub fn new(classes: usize, edges: Vec<(usize, usize)>) -> Option<Tree> {
         let mut parents = vec![usize::MAX; classes];
         parents[0] = 0;
         for &(class, parent) in &edges {
@@ -83,9 +83,9 @@ mod tests {
         let tree = Tree::of_overlaps(4, &overlaps);
         assert_eq!(tree.parents(), [0, 2, 0, 1]);
         assert_eq!(tree.edges(), [(2, 0), (1, 2), (3, 1)]);
-        assert_eq!(Tree::of(4, tree.edges().to_vec()), Some(tree));
-        assert_eq!(Tree::of(3, vec![(1, 2), (2, 0)]), None);
-        assert_eq!(Tree::of(3, vec![(1, 0), (1, 0)]), None);
-        assert_eq!(Tree::of(3, vec![(1, 0)]), None);
+        assert_eq!(Tree::new(4, tree.edges().to_vec()), Some(tree));
+        assert_eq!(Tree::new(3, vec![(1, 2), (2, 0)]), None);
+        assert_eq!(Tree::new(3, vec![(1, 0), (1, 0)]), None);
+        assert_eq!(Tree::new(3, vec![(1, 0)]), None);
     }
 }

@@ -30,7 +30,7 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    pub fn of(sums: &Sums, view: &View<'_>, problem: &Problem, rounding: &Rounding) -> Bounds {
+    pub fn new(sums: &Sums, view: &View<'_>, problem: &Problem, rounding: &Rounding) -> Bounds {
         let regularised = problem.regularised();
         let rounded = || view.rounded.iter().map(|&w| f64::from(w));
         let norm = rounded().map(|w| w * w).sum::<f64>().sqrt();

@@ -51,7 +51,7 @@ pub(crate) struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    pub fn of(w: &'a [f64]) -> View<'a> {
+    pub fn new(w: &'a [f64]) -> View<'a> {
         View {
             w,
             rounded: w.iter().map(|&w| w as f32).collect(),
@@ -212,7 +212,7 @@ impl Total {
     /// Adds lanes up, over ranks too.
     ///
     /// Errors: those of `peers`.
-    pub fn of(
+    pub fn new(
         lanes: impl IntoIterator<Item = Lane>,
         peers: &mut Peers<'_, LinearError>,
     ) -> Result<Total, LinearError> {

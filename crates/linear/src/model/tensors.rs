@@ -247,7 +247,7 @@ pub(crate) fn read(bytes: &[u8], path: &Path) -> Result<Model, LinearError> {
     } else {
         None
     };
-    let classes = ClassMap::of(about.labels, about.names);
+    let classes = ClassMap::from_values(about.labels, about.names);
     let threshold = about
         .threshold
         .map(|score| Threshold::of_score(&classes, score));

@@ -133,7 +133,10 @@ impl WorkingSet {
     }
 
     fn views(&self) -> Vec<View<'_>> {
-        self.points.iter().map(|point| View::of(&point.w)).collect()
+        self.points
+            .iter()
+            .map(|point| View::new(&point.w))
+            .collect()
     }
 
     /// Ends a look: bounds, and which features the next columns are of.
@@ -155,7 +158,7 @@ impl WorkingSet {
             peers(Exchange::Sum(&mut self.totals))?;
             peers(Exchange::Sum(&mut self.squares))?;
         }
-        let total = Total::of(lanes.into_iter().map(|lane| lane.look), peers)?;
+        let total = Total::new(lanes.into_iter().map(|lane| lane.look), peers)?;
         self.losses.rows = total.rows;
         self.losses.correct = total.correct;
         let mut scores = Vec::new();

@@ -51,13 +51,13 @@ impl Point {
         totals: &[f64],
         squares: &[f64],
     ) -> Vec<f64> {
-        let view = View::of(&self.w);
+        let view = View::new(&self.w);
         let Bounds {
             primal,
             terms,
             v,
             slack,
-        } = Bounds::of(sums, &view, problem, rounding);
+        } = Bounds::new(sums, &view, problem, rounding);
         let improves = primal < self.best_primal;
         if improves {
             self.best_primal = primal;

@@ -308,7 +308,7 @@ fn descend(case: &Case, number: u64, numbers: &mut Numbers, reached: f64) {
     };
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(blocks), number),
-        Catalog::of(records),
+        Catalog::new(records),
     )
     .unwrap();
     let options = OutOfCoreOptions {

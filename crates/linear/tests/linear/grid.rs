@@ -35,7 +35,7 @@ fn newton(problem: &Problem, rows: &RowTable, wanted: f64) -> (Weights, Certific
 /// Epochs over blocks, some without a read of all rows, and the certificate of a separate pass.
 fn descent(problem: &Problem, rows: &Rows, coded_rows: usize, seed: u64) -> (Weights, Certificate) {
     let plan = PlanSpec::new(Order::Full, Batching::Batches(3), seed);
-    let plan = Plan::new(&plan, Catalog::of(ROWS as u64)).unwrap();
+    let plan = Plan::new(&plan, Catalog::new(ROWS as u64)).unwrap();
     let options = OutOfCoreOptions {
         inner: InnerPasses::Until {
             epsilon: 1e-4,

@@ -22,7 +22,7 @@ struct Exact {
 }
 
 impl Exact {
-    fn of(problem: &Problem, table: &RowTable) -> Exact {
+    fn new(problem: &Problem, table: &RowTable) -> Exact {
         let rows = (0..table.len()).map(|i| {
             let mut row = dense(table.row(i), problem.features());
             row.extend(problem.bias().map(f64::from));
@@ -240,7 +240,7 @@ fn no_certificate_of_thousands_is_false() {
     let (mut reached, mut all, mut total) = (0, 0, 0);
     for seed in 0..2400 {
         let (problem, rows) = random_problem(&mut Numbers::new(seed));
-        let exact = Exact::of(&problem, &rows);
+        let exact = Exact::new(&problem, &rows);
         let optimum = exact.optimum();
         let problem = Arc::new(problem);
         let mut lbfgs = Lbfgs::new(Arc::clone(&problem), rows.len(), 1e-6, Simd::best());

@@ -81,7 +81,7 @@ fn gap(solver: &mut OutOfCore, rows: &Rows) -> f64 {
 fn reached(layout: Layout, skip: bool) -> (f64, u64) {
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(10), 1),
-        Catalog::of(ROWS),
+        Catalog::new(ROWS),
     )
     .unwrap();
     let (mut solver, rows) = run(layout, skip);
@@ -111,7 +111,7 @@ fn rows_left_unread_cost_no_accuracy() {
 fn a_pass_over_all_rows_wakes_those_that_are_settled_no_more() {
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(10), 1),
-        Catalog::of(ROWS),
+        Catalog::new(ROWS),
     )
     .unwrap();
     let (mut solver, rows) = run(Layout::Sparse, true);
@@ -166,7 +166,7 @@ fn wide(loss: Loss, classes: usize, coded_rows: usize) -> (OutOfCore, Rows) {
 fn certified(loss: Loss, classes: usize, coded_rows: usize, epochs: u64) -> Vec<f64> {
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(30), 1),
-        Catalog::of(ROWS),
+        Catalog::new(ROWS),
     )
     .unwrap();
     let (mut solver, rows) = wide(loss, classes, coded_rows);
@@ -221,7 +221,7 @@ fn rows_kept_as_codes_save_epochs_and_leave_w_exact() {
 fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(30), 1),
-        Catalog::of(ROWS),
+        Catalog::new(ROWS),
     )
     .unwrap();
     let (mut solver, rows) = wide(Loss::Hinge, 2, ROWS as usize / 2);
@@ -248,7 +248,7 @@ fn a_last_pass_makes_w_exact_and_certifies_the_best_weights() {
 fn a_run_with_codes_goes_on_bit_for_bit_from_any_block() {
     let plan = Plan::new(
         &PlanSpec::new(Order::Full, Batching::Batches(6), 1),
-        Catalog::of(ROWS),
+        Catalog::new(ROWS),
     )
     .unwrap();
     let block = |rows: &Rows, number, step| {

@@ -186,7 +186,7 @@ fn weights_and_standard_errors_are_those_of_maximum_likelihood() {
         let scale = Scale::new(vec![2.0; features], vec![3.0; features]).unwrap();
         for scale in [None, Some(&scale)] {
             let inference =
-                Inference::of(&problem, &precise, count as u64, scale, 0.5, case % 2 == 0);
+                Inference::new(&problem, &precise, count as u64, scale, 0.5, case % 2 == 0);
             let sign = if case % 2 == 0 { -1.0 } else { 1.0 };
             let of = |j: usize| -> (f64, Vec<f64>) {
                 let mut shares = vec![0.0; features + 1];
@@ -252,7 +252,7 @@ fn combinations_and_separable_classes_are_told() {
         let found = passes(&mut solver, &row_table(loss, Layout::Dense { width }, all));
         found.map(|_| {
             (
-                Inference::of(
+                Inference::new(
                     &problem,
                     &solver.precision().unwrap()[0],
                     200,
@@ -418,7 +418,7 @@ fn offsets_have_the_weight_1_and_true_certificates() {
             let mut solver = Unpenalised::new(Arc::clone(&problem), Simd::best());
             let (found, _) = passes(&mut solver, &table).unwrap();
             assert_eq!(solver.best().0.vector(0)[at], 1.0);
-            let inference = Inference::of(
+            let inference = Inference::new(
                 &problem,
                 &solver.precision().unwrap()[0],
                 150,

@@ -95,7 +95,7 @@ pub(crate) fn lstm(
         &mut cells,
         &mut gates,
     );
-    let last = |all: &Block| Tensor::of(&all[len - batch * hidden..], &[batch, hidden]);
+    let last = |all: &Block| Tensor::from_slice(&all[len - batch * hidden..], &[batch, hidden]);
     let state = [last(&y), last(&cells)];
 
     let y = Tensor::new(y, &[steps, batch, hidden]);

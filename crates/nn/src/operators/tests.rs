@@ -16,7 +16,7 @@ fn random(key: u64, shape: &[usize]) -> Tensor {
     let numbers: Vec<f32> = (0..len)
         .map(|_| (2.0 * random.next_f64() - 1.0) as f32)
         .collect();
-    Tensor::of(&numbers, shape)
+    Tensor::from_slice(&numbers, shape)
 }
 
 fn wide(x: &[f32]) -> Vec<f64> {
@@ -359,7 +359,7 @@ fn linear_layers_and_functions() {
 fn dropout_takes_the_same_forward_and_backward() {
     let shape: &[usize] = &[40, 50];
     let factors = {
-        let ones = Tensor::of(&[1.0; 2000], shape);
+        let ones = Tensor::from_slice(&[1.0; 2000], shape);
         wide(&dropout(&mut Tape::off(), ones.into(), 0.25, 9))
     };
     let kept = factors.iter().filter(|&&factor| factor != 0.0).count();

@@ -15,7 +15,7 @@ fn below(order: Order, batch: u64, seed: u64) -> PlanSpec {
 
 fn make(spec: PlanSpec, policy: &str, lengths: &[u32]) -> Plan {
     let length_of = |id| lengths[id as usize];
-    let over = Catalog::of(lengths.len() as u64).with_lengths(&length_of);
+    let over = Catalog::new(lengths.len() as u64).with_lengths(&length_of);
     let spec = PlanSpec {
         buckets: Some(policy.parse().unwrap()),
         ..spec
@@ -60,7 +60,7 @@ fn even_sizes(total: u64, batch: u64) -> Vec<u64> {
 
 fn check_buckets(spec: PlanSpec, policy: &str, lengths: &[u32]) {
     let records = lengths.len() as u64;
-    let order_of = Plan::new(&spec, Catalog::of(records)).unwrap();
+    let order_of = Plan::new(&spec, Catalog::new(records)).unwrap();
     let plan = make(spec, policy, lengths);
     let layout = plan.bucket_layout().unwrap();
     assert_eq!(layout.sentences(), records);
@@ -346,7 +346,7 @@ fn what_does_not_go_with_buckets_is_refused_with_a_remedy() {
             ..PlanSpec::new(Order::Full, batching, 0)
         };
         let length_of = |_| length;
-        let over = Catalog::of(9).with_lengths(&length_of);
+        let over = Catalog::new(9).with_lengths(&length_of);
         Plan::new(&spec, over).unwrap_err().to_string()
     };
     for policy in ["auto", "pack:1"] {

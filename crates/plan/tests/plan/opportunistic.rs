@@ -124,7 +124,7 @@ fn more_loads_than_units_are_refused_with_a_remedy() {
         loads,
         unit_bytes: 8,
     };
-    let new = |records, loads| Plan::new(&PlanSpec::new(order(loads), 1, 0), Catalog::of(records));
+    let new = |records, loads| Plan::new(&PlanSpec::new(order(loads), 1, 0), Catalog::new(records));
     let message = new(10, 11).unwrap_err().to_string();
     assert!(message.contains("from 1 to 10 loads"), "{message}");
     let units = Units::fixed(10, 4, 8);
@@ -145,7 +145,7 @@ fn more_loads_than_units_are_refused_with_a_remedy() {
         loads: 1,
         unit_bytes: 0,
     };
-    let refused = Plan::new(&PlanSpec::new(empty, 1, 0), Catalog::of(9));
+    let refused = Plan::new(&PlanSpec::new(empty, 1, 0), Catalog::new(9));
     let message = refused.unwrap_err().to_string();
     assert!(message.contains("opportunistic:8:1048576"), "{message}");
 }

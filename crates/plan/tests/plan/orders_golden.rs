@@ -18,7 +18,7 @@ fn check_line(line: &str) {
         _ => assert_eq!(expected.len() as u64, records.min(12), "{line}"),
     }
 
-    let mut over = Catalog::of(records);
+    let mut over = Catalog::new(records);
     if let Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } = order {
         over = Catalog::of_units(Units::fixed(records, RECORD_BYTES, unit_bytes));
     }
@@ -81,7 +81,7 @@ fn fingerprints_stay_and_tell_plans_apart() {
                         last,
                         ..PlanSpec::new(order, batching, seed)
                     };
-                    let plan = Plan::new(&spec, Catalog::of(records)).unwrap();
+                    let plan = Plan::new(&spec, Catalog::new(records)).unwrap();
                     let says = format!("{records} {seed} {order} {batching} {last}");
                     if let Some(other) = seen.insert(plan.fingerprint(), says.clone()) {
                         // Blocks do not look at the batching.
@@ -100,8 +100,8 @@ fn fingerprints_stay_and_tell_plans_apart() {
         cut([1, 1, 1, 1, 1, 1]).fingerprint()
     );
     let loads = "opportunistic:4:64".parse().unwrap();
-    let plan = Plan::new(&PlanSpec::new(loads, 64, 7), Catalog::of(1000)).unwrap();
+    let plan = Plan::new(&PlanSpec::new(loads, 64, 7), Catalog::new(1000)).unwrap();
     assert_eq!(plan.fingerprint(), 7_302_552_344_617_476_998);
-    let plan = Plan::new(&PlanSpec::new(Order::Full, 64, 7), Catalog::of(1000)).unwrap();
+    let plan = Plan::new(&PlanSpec::new(Order::Full, 64, 7), Catalog::new(1000)).unwrap();
     assert_eq!(plan.fingerprint(), 1_501_711_799_925_586_907);
 }

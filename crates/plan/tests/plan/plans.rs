@@ -19,7 +19,7 @@ fn plan(records: u64, order: Order, batching: (Batching, Last), seed: u64) -> Pl
         Order::Page { unit_bytes } | Order::Opportunistic { unit_bytes, .. } => {
             Catalog::of_units(Units::from_lengths(lengths(records), unit_bytes))
         }
-        _ => Catalog::of(records),
+        _ => Catalog::new(records),
     };
     let (batching, last) = batching;
     let spec = PlanSpec {

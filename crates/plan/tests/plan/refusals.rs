@@ -15,7 +15,7 @@ fn refusal(records: u64, order: &str, batching: Batching) -> PlanError {
         },
         text => text.parse().unwrap(),
     };
-    Plan::new(&PlanSpec::new(order, batching, 0), Catalog::of(records)).unwrap_err()
+    Plan::new(&PlanSpec::new(order, batching, 0), Catalog::new(records)).unwrap_err()
 }
 
 fn check_refused(records: u64, order: &str, remedy: &str) {
@@ -47,7 +47,7 @@ fn units_of_other_data_are_refused() {
         let records = 9;
         let over = Catalog {
             units: Some(units),
-            ..Catalog::of(records)
+            ..Catalog::new(records)
         };
         Plan::new(&PlanSpec::new(order, batching, 0), over).unwrap_err()
     };

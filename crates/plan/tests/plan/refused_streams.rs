@@ -9,7 +9,7 @@ use crate::streams::length_of;
 fn check_refused(change: impl FnOnce(&mut PlanSpec), says: &str) {
     let mut spec = PlanSpec::new(Order::Full, 8, 0);
     change(&mut spec);
-    let mut over = Catalog::of(100);
+    let mut over = Catalog::new(100);
     if !says.starts_with("bucket policy auto") {
         over = over.with_lengths(&length_of);
     }
@@ -94,7 +94,7 @@ fn impossible_streams_are_refused_with_a_remedy() {
     );
     let other = Selection::new(99, |_| true);
     let spec = PlanSpec::new(Order::Full, 8, 0);
-    let refused = Plan::new(&spec, Catalog::of(100).with_selection(Some(other))).unwrap_err();
+    let refused = Plan::new(&spec, Catalog::new(100).with_selection(Some(other))).unwrap_err();
     assert!(
         refused.to_string().contains("a selection from 99 records"),
         "{refused}"

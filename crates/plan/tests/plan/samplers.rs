@@ -122,7 +122,7 @@ proptest! {
 fn plan(sampler: Sampler, records: u64) -> Plan {
     let mut spec = PlanSpec::new(Order::Full, 16, 5);
     spec.sampler = Some(sampler);
-    Plan::new(&spec, Catalog::of(records)).unwrap()
+    Plan::new(&spec, Catalog::new(records)).unwrap()
 }
 
 /// The records of a class come in turn: none a second time before each came once.
@@ -152,7 +152,7 @@ fn the_records_of_a_small_class_come_in_turn() {
 fn a_list_is_shuffled_by_the_order() {
     let ids: Vec<u64> = (0..500).map(|i| i * 7 % 13).collect();
     let listed = plan(Sampler::Ids(ids.clone().into()), 20);
-    let of_numbers = Plan::new(&PlanSpec::new(Order::Full, 16, 5), Catalog::of(500)).unwrap();
+    let of_numbers = Plan::new(&PlanSpec::new(Order::Full, 16, 5), Catalog::new(500)).unwrap();
     let expected: Vec<u64> = ids_of(&of_numbers, 2)
         .into_iter()
         .map(|i| ids[i as usize])
@@ -180,7 +180,7 @@ fn buckets_know_what_is_drawn() {
         spec.sampler = Some(sampler);
         spec.epoch_examples = Some(20_000);
         spec.buckets = Some("optimal:4".parse().unwrap());
-        let plan = Plan::new(&spec, Catalog::of(2000).with_lengths(&length_of)).unwrap();
+        let plan = Plan::new(&spec, Catalog::new(2000).with_lengths(&length_of)).unwrap();
         let (mut cells, mut tokens) = (0.0, 0.0);
         for batch in steps_of(&plan, 0) {
             cells += batch.len() as f64 * f64::from(batch.padded_length.unwrap());
@@ -204,7 +204,7 @@ fn impossible_samplers_are_refused_with_a_remedy() {
     let refusal = |change: &dyn Fn(&mut PlanSpec), says: &str| {
         let mut spec = PlanSpec::new(Order::Full, 8, 0);
         change(&mut spec);
-        let error = Plan::new(&spec, Catalog::of(100)).unwrap_err().to_string();
+        let error = Plan::new(&spec, Catalog::new(100)).unwrap_err().to_string();
         assert!(error.contains(says), "{error}");
     };
     let weights = |of: &[f64]| Some(Sampler::Weights([of, &[1.0; 98][..]].concat().into()));
@@ -280,7 +280,7 @@ fn fingerprints_tell_samplers_apart() {
         let mut spec = PlanSpec::new(Order::Full, 8, 0);
         (spec.sampler, spec.epoch_examples) = (sampler, examples);
         let selection = kept.then(|| Selection::new(100, |id| id % 10 < 9));
-        let plan = Plan::new(&spec, Catalog::of(100).with_selection(selection)).unwrap();
+        let plan = Plan::new(&spec, Catalog::new(100).with_selection(selection)).unwrap();
         let says = format!("{spec:?} {kept}");
         if let Some(other) = seen.insert(plan.fingerprint(), says.clone()) {
             panic!("{says} and {other}");

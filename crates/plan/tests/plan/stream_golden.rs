@@ -80,7 +80,7 @@ fn check_line(line: &str) {
         policy => spec.buckets = Some(policy.parse().unwrap()),
     }
     let selection = (dropped > 0).then(|| Selection::new(records, keeps));
-    let over = Catalog::of(records).with_selection(selection);
+    let over = Catalog::new(records).with_selection(selection);
     let plan = Plan::new(&spec, over.with_lengths(&length_of)).unwrap();
 
     let mut batch = StepBatch::default();

@@ -471,7 +471,7 @@ proptest! {
 fn repeats_stay_where_the_fresh_example_was() {
     let mut spec = PlanSpec::new(Order::Full, 64, 1);
     spec.echo = "3:256".parse().unwrap();
-    let stream = Plan::new(&spec, Catalog::of(20_000)).unwrap();
+    let stream = Plan::new(&spec, Catalog::new(20_000)).unwrap();
     for world_size in [2, 4, 7] {
         let mut rank_of = HashMap::new();
         let (mut moved, mut repeats) = (0, 0);
@@ -506,7 +506,7 @@ fn fingerprints_tell_streams_apart() {
     let mut check = |says: String, spec: &PlanSpec, selection: Option<Selection>| {
         let stream = Plan::new(
             spec,
-            Catalog::of(100)
+            Catalog::new(100)
                 .with_selection(selection)
                 .with_lengths(&length_of),
         )

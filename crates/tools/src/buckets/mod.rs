@@ -260,7 +260,7 @@ fn packed(packing: Packing, batch: u64, lengths: &[u32]) -> Result<BucketRow, Pl
         ..PlanSpec::new(Order::Full, batch, 0)
     };
     let length_of = |id| lengths[id as usize];
-    let over = Catalog::of(lengths.len() as u64).with_lengths(&length_of);
+    let over = Catalog::new(lengths.len() as u64).with_lengths(&length_of);
     let plan = Plan::new(&spec, over)?;
     Ok(BucketRow {
         policy: packing.to_string(),

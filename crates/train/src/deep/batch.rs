@@ -157,7 +157,7 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
     });
     let narrow: Vec<f32> = narrow.collect::<Result<_, _>>()?;
     let shape = values.shape().clone();
-    Ok(Array::new(DType::F32, shape, Buffer::of(&narrow)))
+    Ok(Array::new(DType::F32, shape, Buffer::from_slice(&narrow)))
 }
 
 /// Images or vectors with their classes.
@@ -246,7 +246,7 @@ mod tests {
     fn numbers_of_any_type_become_f32() {
         let check = |dtype: DType, bytes: &[u8], expected: Option<&[f32]>| {
             let shape = Shape::stacked(1, &[bytes.len() / dtype.bytes()]);
-            let narrow = narrowed(Array::new(dtype, shape.clone(), Buffer::of(bytes)));
+            let narrow = narrowed(Array::new(dtype, shape.clone(), Buffer::from_slice(bytes)));
             match (narrow, expected) {
                 (Ok(narrow), Some(expected)) => {
                     assert_eq!(narrow.values::<f32>(), Some(expected));

@@ -78,7 +78,7 @@ pub(super) fn choose(
     ranks: usize,
     limit: Option<u64>,
 ) -> Result<Option<String>, TrainError> {
-    let (shape, free) = (Shape::of(data), config.solver == Solver::Auto);
+    let (shape, free) = (Shape::from_data(data), config.solver == Solver::Auto);
     let memory = asked_bytes(config, &data.dataset);
     choose_solver(config, problem, &shape, memory, ranks)?;
     let note = budget::fit(config, free && ranks == 1, data, problem, ranks, limit)?;

@@ -276,7 +276,7 @@ mod tests {
             ..config(&folder)
         };
         let data = opened(&given);
-        let problem = problem(&given, data.dataset.labels(), &Shape::of(&data)).unwrap();
+        let problem = problem(&given, data.dataset.labels(), &Shape::from_data(&data)).unwrap();
         let fit = |solver, free, limit| {
             let mut config = LinearConfig {
                 solver,
@@ -316,7 +316,7 @@ mod tests {
         share: Option<Share>,
     ) -> Result<Division, TrainError> {
         let never = Interrupt::default();
-        let problem = problem(config, data.dataset.labels(), &Shape::of(data)).unwrap();
+        let problem = problem(config, data.dataset.labels(), &Shape::from_data(data)).unwrap();
         let budget = Budget::new(config, data, share, &never, &mut |_| {});
         Division::new(config, data, &problem, budget)
     }
@@ -336,7 +336,7 @@ mod tests {
         let alone = divided(&config, &data, None).unwrap();
         let blocks_of = |rank| {
             let owner = |id| (id / (RECORDS / 8) % 3) as u32;
-            let share = Share::of(rank, 3).owned(Arc::new(owner));
+            let share = Share::new(rank, 3).owned(Arc::new(owner));
             let division = divided(&config, &data, Some(share)).unwrap();
             assert_eq!(access(&data, &division), Access::Scatter);
             division.plan.steps(0)

@@ -53,7 +53,7 @@ impl Scores {
     pub fn tested(&self, classes: &ClassMap) -> Tested {
         match self {
             Scores::Classes(metrics) => Tested {
-                classes: Some(TestFigures::of(metrics, classes)),
+                classes: Some(TestFigures::from_metrics(metrics, classes)),
                 ..Tested::default()
             },
             Scores::Targets(metrics) => Tested {

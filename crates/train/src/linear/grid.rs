@@ -51,7 +51,7 @@ pub(super) fn task<'a>(
     (rows, weighting): (Rows, Weighting),
     (ranks, interrupt): (Ranks<'a>, &'a pelton_run::Interrupt),
 ) -> Result<Task<'a>, TrainError> {
-    let shape = Shape::of(&rows.data);
+    let shape = Shape::from_data(&rows.data);
     let problem = problem(config, rows.data.dataset.labels(), &shape)?;
     let problem = with_folds(config, problem, &shape)?;
     let problem = weighting.apply(problem, &rows.data.dataset)?;

@@ -24,7 +24,7 @@ pub(super) fn inference(
     let is_turned = model.classes.len() == 2 && positive_class(&model.classes) == 1;
     let scale: Option<&Scale> = model.scale.as_ref();
     let centre = model.target_centre;
-    let of = |found| Inference::of(problem, found, records, scale, centre, is_turned);
+    let of = |found| Inference::new(problem, found, records, scale, centre, is_turned);
     let vectors: Vec<Inference> = found.iter().map(of).collect();
     let freedom = vectors.first().and_then(|vector| vector.freedom);
     let figures = |class: Option<String>, coefficient: &Coefficient| {

@@ -120,9 +120,9 @@ pub(super) fn write(
         test_accuracy: test.classes.as_ref().map(|test| test.figures.accuracy),
         test: test.classes,
         test_targets: test.targets,
-        threshold: test
-            .threshold
-            .map(|threshold| ThresholdFigures::of(&threshold, config.loss, dataset.labels())),
+        threshold: test.threshold.map(|threshold| {
+            ThresholdFigures::from_threshold(&threshold, config.loss, dataset.labels())
+        }),
         train_accuracy: (!config.loss.has_real_targets()).then_some(solved.accuracy),
         nonzero_weights: Some(model.weights.nonzero()),
         epochs: trained.epochs.len() as u64,

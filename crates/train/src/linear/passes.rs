@@ -353,7 +353,7 @@ impl<'a> PassSession<'a> {
             ranks: task.ranks,
             interrupt: task.interrupt,
             meters: &mut meters,
-            content: rows.as_ref().map(ContentSum::of),
+            content: rows.as_ref().map(ContentSum::new),
             advice: (!is_scaled && rows.is_none()).then_some(&mut advice),
         };
         let done = work(self.solver, passes)?;

@@ -26,7 +26,7 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub fn of(data: &OpenedData) -> Shape {
+    pub fn from_data(data: &OpenedData) -> Shape {
         let dataset = &data.dataset;
         let first = data.paths.first().map(|path| path.display().to_string());
         Shape {

@@ -56,7 +56,7 @@ impl<'a> Ranks<'a> {
         let comm = self.comm()?;
         let (rank, ranks) = (comm.rank() as u32, comm.size() as u32);
         let stripe = stripe_records(dataset, ranks);
-        Some(Share::of(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
+        Some(Share::new(rank, ranks).owned(Arc::new(move |id| stripe_of(id, stripe, ranks))))
     }
 
     /// Calls `with` with the exchange functions, which do nothing for a single rank.

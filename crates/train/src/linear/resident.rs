@@ -24,7 +24,7 @@ pub(super) fn in_memory<'a>(task: &'a Task<'a>, config: &'a LinearConfig) -> InM
     InMemory {
         config,
         problem: task.problem.clone(),
-        shape: Shape::of(data),
+        shape: Shape::from_data(data),
         interrupt: task.interrupt,
         start: task.start.as_ref(),
         ranks: task.ranks,
@@ -77,7 +77,7 @@ impl Method for ResidentSession<'_> {
 
     fn train(self: Box<Self>, journal: &mut Journal<'_>) -> Result<Trained, TrainError> {
         let (rows, mut meters, advice) = hold(self.task)?;
-        journal.see(ContentSum::of(&rows));
+        journal.see(ContentSum::new(&rows));
         journal.end_content()?;
         let solved = self.run.train(self.stage, rows, &mut meters, journal)?;
         journal.finish(Found {

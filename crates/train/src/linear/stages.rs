@@ -116,7 +116,7 @@ impl Given {
             && config.order == usual.order
             && config.access == usual.access
             && config.inner_passes == usual.inner_passes;
-        let (shape, labels) = (Shape::of(&data), data.dataset.labels());
+        let (shape, labels) = (Shape::from_data(&data), data.dataset.labels());
         let mut search = grid::configured(&config);
         let mut choose = |config: &mut LinearConfig, problem: &Problem| {
             let note = choice::choose(config, &data, problem, ranks.size(), memory_limit())?;
@@ -150,7 +150,7 @@ impl Given {
         let share = ranks.share(&self.data.dataset);
         let budget = Budget::new(config, &self.data, share, job.interrupt, observer);
         let context = RunContext::new(ranks.0, job.interrupt, &mut *observer);
-        let weighting = Weighting::of(config, &self.data, context)?;
+        let weighting = Weighting::from_config(config, &self.data, context)?;
         let data = (self.data, self.target_centre);
         let weights = weighting.of_records();
         let before = self.progress.as_ref();
@@ -210,7 +210,11 @@ fn problem_of(
     rows: &Rows,
     weighting: &Weighting,
 ) -> Result<Problem, TrainError> {
-    let problem = problem(config, rows.data.dataset.labels(), &Shape::of(&rows.data))?;
+    let problem = problem(
+        config,
+        rows.data.dataset.labels(),
+        &Shape::from_data(&rows.data),
+    )?;
     weighting.apply(problem, &rows.data.dataset)
 }
 
@@ -340,7 +344,7 @@ fn start(
 ) -> Result<Option<Weights>, TrainError> {
     let start = match (&config.given_start, &config.warm_start) {
         (Some(start), _) => Arc::clone(start),
-        (None, Some(model)) => Arc::new(Start::of(&open_model(model)?.model)),
+        (None, Some(model)) => Arc::new(Start::from_model(&open_model(model)?.model)),
         (None, None) => return Ok(None),
     };
     let dataset = &rows.data.dataset;

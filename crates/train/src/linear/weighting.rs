@@ -29,7 +29,7 @@ impl Weighting {
     /// The factors of a configuration. All ranks call it.
     ///
     /// Errors: a file that cannot be read, or does not have a number for each record.
-    pub fn of(
+    pub fn from_config(
         config: &LinearConfig,
         data: &OpenedData,
         mut context: RunContext<'_>,

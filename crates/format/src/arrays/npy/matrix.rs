@@ -50,7 +50,7 @@ impl Format for Npy {
         let file = source.input()?;
         let header = npy::read_header(&file, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
-        let lies = Lies::of(source, &header)?;
+        let lies = Lies::new(source, &header)?;
         let matrix = header.matrix().filter(|_| !options.whole_arrays);
         let Some((rows, columns)) = matrix else {
             let what = match header.shape.first() {
@@ -188,7 +188,7 @@ impl Lies {
         }
     }
 
-    fn of(source: &Source<'_>, header: &NpyHeader) -> Result<Lies, FormatError> {
+    fn new(source: &Source<'_>, header: &NpyHeader) -> Result<Lies, FormatError> {
         let from = header.data_offset;
         let bytes = header.row_bytes().unwrap_or(0);
         let parts = header.parts(from);

@@ -259,7 +259,7 @@ fn all_finite(values: &[f32]) -> bool {
     })
 }
 
-const NOT_FINITE: Fault = Fault::of("a value is not finite; the file is damaged: pack it again");
+const NOT_FINITE: Fault = Fault::fixed("a value is not finite; the file is damaged: pack it again");
 
 /// Writes the values of a dense record to `row`, one a feature, and returns the class.
 #[inline]
@@ -292,8 +292,9 @@ pub fn decode_packed_sparse(
     let body = checked(record, SPARSE_HEAD_BYTES)?;
     let count = u32_at(body, 4) as usize;
     let entries = &body[8..];
-    const TOO_SHORT: Fault =
-        Fault::of("the record is not as long as its entries; the file is damaged: pack it again");
+    const TOO_SHORT: Fault = Fault::fixed(
+        "the record is not as long as its entries; the file is damaged: pack it again",
+    );
     let Some(index_bytes) = entries.len().checked_sub(4 * count) else {
         return Err(TOO_SHORT);
     };
@@ -342,7 +343,7 @@ pub fn decode_packed_sparse(
 
 fn decode_varints(mut coded: &[u8], count: usize, indices: &mut Vec<u32>) -> Result<(), Fault> {
     const BAD: Fault =
-        Fault::of("a feature index is not coded rightly; the file is damaged: pack it again");
+        Fault::fixed("a feature index is not coded rightly; the file is damaged: pack it again");
     let mut next = 0u64;
     for _ in 0..count {
         let mut gap = 0u64;

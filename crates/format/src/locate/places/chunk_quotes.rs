@@ -27,7 +27,7 @@ pub(crate) struct ChunkQuotes {
 impl ChunkQuotes {
     /// For the bytes `chunk` of a window, which starts with a record if `from_start`. `None` if a margin holds hardly
     /// anything but quotes.
-    pub(crate) fn of(
+    pub(crate) fn new(
         window: &[u8],
         chunk: Range<usize>,
         from_start: bool,
@@ -143,7 +143,7 @@ mod tests {
             });
             let whole = Quoted { window: text, from: 0, delimiter: b',' };
             let whole = ChunkQuotes { cells: whole.collect(), ..ChunkQuotes::default() };
-            let part = ChunkQuotes::of(
+            let part = ChunkQuotes::new(
                 &text[from..window_end],
                 start - from..end - from,
                 from == 0,
@@ -177,7 +177,7 @@ mod tests {
     fn margins_that_tell_and_that_do_not() {
         let check = |window: &[u8], start: usize, expected: (bool, bool)| {
             let quotes =
-                ChunkQuotes::of(window, start..window.len() - 1, false, false, b',').unwrap();
+                ChunkQuotes::new(window, start..window.len() - 1, false, false, b',').unwrap();
             let found = (quotes.known_from > 0, quotes.begins_in_quotes);
             assert_eq!(found, expected, "{:?}", String::from_utf8_lossy(window));
         };

@@ -203,7 +203,7 @@ impl<'a> Worker<'a> {
         }
         let (reaches_back, reaches_end) = (window_start == scan.from, window_end == scan.size);
         let quotes = match scan.shape.delimiter().filter(|_| has_quotes) {
-            Some(delimiter) => ChunkQuotes::of(
+            Some(delimiter) => ChunkQuotes::new(
                 &buffer,
                 inside.clone(),
                 reaches_back,
@@ -504,7 +504,7 @@ impl ChunkLines<'_> {
             *place = token;
         }
         let text = self.shape.label_text(&self.window[from..to]);
-        match text.as_deref().map_or(LabelCell::Neither, LabelCell::of) {
+        match text.as_deref().map_or(LabelCell::Neither, LabelCell::parse) {
             LabelCell::Number(value) => self.found.labels.push(value),
             LabelCell::Name(name)
                 if self.shape != LineShape::Libsvm && !self.found.names.contains(name) =>

@@ -16,7 +16,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    pub(crate) fn of(status: &std::fs::Metadata) -> Stamp {
+    pub(crate) fn from_metadata(status: &std::fs::Metadata) -> Stamp {
         Stamp {
             size: status.len(),
             modified: status.modified().ok(),

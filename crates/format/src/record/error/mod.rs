@@ -238,18 +238,18 @@ pub struct Fault(Cow<'static, str>);
 impl Fault {
     /// The record has disappeared since indexing.
     pub(crate) const NO_RECORD: Fault =
-        Fault::of("holds no record; the file changed after it was indexed: run again");
+        Fault::fixed("holds no record; the file changed after it was indexed: run again");
     /// A label outside the record that is missing or not a class.
-    pub(crate) const NO_CLASS: Fault = Fault::of(
+    pub(crate) const NO_CLASS: Fault = Fault::fixed(
         "its label is missing or cannot be read; leave such records out with `on_bad_record` skip, or name another one with `label`",
     );
 
-    pub(crate) const fn of(what: &'static str) -> Fault {
+    pub(crate) const fn fixed(what: &'static str) -> Fault {
         Fault(Cow::Borrowed(what))
     }
 
     /// A record without a label, if targets are needed.
-    pub(crate) const NO_TARGET: Fault = Fault::of(
+    pub(crate) const NO_TARGET: Fault = Fault::fixed(
         "has no label, and a regression needs a target; name its column with `label`, or give files with labels",
     );
 

@@ -17,7 +17,7 @@ pub(crate) enum LabelCell<'a> {
 }
 
 impl LabelCell<'_> {
-    pub(crate) fn of(cell: &[u8]) -> LabelCell<'_> {
+    pub(crate) fn parse(cell: &[u8]) -> LabelCell<'_> {
         /// Longer text is prose.
         const LONGEST_NAME: usize = 256;
         match parse_f64(cell) {
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn label_cells() {
-        let check = |cell: &str, expected| assert_eq!(LabelCell::of(cell.as_bytes()), expected);
+        let check = |cell: &str, expected| assert_eq!(LabelCell::parse(cell.as_bytes()), expected);
         check("-1.5", LabelCell::Number(-1.5));
         check("Class_1", LabelCell::Name("Class_1"));
         check("true", LabelCell::Name("true"));
@@ -91,6 +91,6 @@ mod tests {
             check(cell, LabelCell::Neither);
         }
         check(&"x".repeat(257), LabelCell::Neither);
-        assert_eq!(LabelCell::of(b"\xff"), LabelCell::Neither);
+        assert_eq!(LabelCell::parse(b"\xff"), LabelCell::Neither);
     }
 }

@@ -62,7 +62,7 @@ impl From<Parts> for ClassMap {
             (labels, names) if labels.is_empty() && names.is_empty() => {
                 ClassMap::counted(parts.count)
             }
-            (labels, names) => ClassMap::of(labels, names),
+            (labels, names) => ClassMap::from_values(labels, names),
         }
     }
 }
@@ -146,7 +146,7 @@ impl ClassMap {
     }
 
     /// A map over names, or over values if `names` is empty.
-    pub fn of(values: Vec<f64>, names: Vec<String>) -> ClassMap {
+    pub fn from_values(values: Vec<f64>, names: Vec<String>) -> ClassMap {
         if names.is_empty() {
             ClassMap::new(values)
         } else {

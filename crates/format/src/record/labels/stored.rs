@@ -207,7 +207,7 @@ impl StoredClasses {
     #[inline]
     fn class(&self, stored: u32) -> Result<u32, Fault> {
         const UNLISTED: Fault =
-            Fault::of("its label is not in the file's list; the file is damaged: pack it again");
+            Fault::fixed("its label is not in the file's list; the file is damaged: pack it again");
         match self {
             _ if stored == NO_CLASS => Err(Fault::NO_CLASS),
             StoredClasses::Same(count) if (stored as usize) < *count => Ok(stored),

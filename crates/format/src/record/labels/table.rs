@@ -80,7 +80,7 @@ impl LabelTable {
             }
             rows.push((file.to_vec(), String::from_utf8_lossy(label).into_owned()));
         }
-        LabelTable::of(rows).map_err(|name| {
+        LabelTable::new(rows).map_err(|name| {
             FormatError::new(format!(
                 "the image {:?} has rows with different classes; keep one of them",
                 excerpt(&name)
@@ -88,7 +88,7 @@ impl LabelTable {
         })
     }
 
-    fn of(rows: Vec<(Vec<u8>, String)>) -> Result<LabelTable, Vec<u8>> {
+    fn new(rows: Vec<(Vec<u8>, String)>) -> Result<LabelTable, Vec<u8>> {
         let mut names: Vec<String> = rows.iter().map(|(_, class)| class.clone()).collect();
         names.sort_unstable();
         names.dedup();
@@ -145,7 +145,7 @@ mod tests {
             row("3.jpg", "x"),
             row("9", "z"),
         ];
-        let mut table = LabelTable::of(rows).ok().unwrap();
+        let mut table = LabelTable::new(rows).ok().unwrap();
         assert_eq!(table.names, ["x", "y", "z"]);
         assert_eq!(table.class_of(b"a/1.jpg"), Some(0));
         assert_eq!(table.class_of(b"b/2.jpg"), Some(1));
@@ -153,6 +153,6 @@ mod tests {
         assert_eq!(table.class_of(b"b/4.jpg"), None);
         assert_eq!(table.unused(), 1);
         let twice = vec![row("1", "x"), row("1", "y")];
-        assert_eq!(LabelTable::of(twice).err(), Some(b"1".to_vec()));
+        assert_eq!(LabelTable::new(twice).err(), Some(b"1".to_vec()));
     }
 }

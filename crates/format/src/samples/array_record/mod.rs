@@ -95,7 +95,7 @@ impl Format for ArrayRecord {
             return Err(FormatError::empty());
         }
         let first = first_sound(source, &mut window, &table)?;
-        let payload = Payload::of(&first, NAME, source, notes)?;
+        let payload = Payload::new(&first, NAME, source, notes)?;
         let (located, index) = match &payload {
             Payload::Bytes(_) => {
                 let records = table.starts.len();

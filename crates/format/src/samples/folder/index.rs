@@ -46,11 +46,11 @@ const SETTLED: Duration = Duration::from_secs(2);
 pub(crate) struct FolderKey([u64; KEY_WORDS]);
 
 impl FolderKey {
-    pub(crate) fn of(options: &OpenOptions) -> Result<FolderKey, FormatError> {
+    pub(crate) fn from_options(options: &OpenOptions) -> Result<FolderKey, FormatError> {
         let Some(table) = &options.label_file else {
             return Ok(FolderKey::plain());
         };
-        let stamp = Stamp::of(&regular_file(table)?);
+        let stamp = Stamp::from_metadata(&regular_file(table)?);
         let sample =
             sample_file(table, stamp.size).map_err(|e| FormatError::io(table, "read it", e))?;
         let columns = format!("{:?} {:?}", options.file_column, options.label);

@@ -170,7 +170,7 @@ fn listing(
     options: &OpenOptions,
     notes: &mut Vec<String>,
 ) -> Result<(Listing, IndexSource), FormatError> {
-    let key = FolderKey::of(options)?;
+    let key = FolderKey::from_options(options)?;
     let places = index::places(root, options);
     for place in &places {
         if let Some(mut listing) = index::load(place, &key, root) {

@@ -72,7 +72,7 @@ pub(crate) struct Features {
 
 impl Features {
     /// Walks over the Example in these bytes.
-    pub(crate) fn of(example: Range<u64>) -> Features {
+    pub(crate) fn new(example: Range<u64>) -> Features {
         Features {
             at: example.start,
             map_end: example.start,
@@ -168,7 +168,7 @@ pub(crate) fn stops_at(bytes: &[u8]) -> Option<(u64, u64)> {
         within = (number == 1 && !part.is_empty()).then_some(part)?;
     }
     str::from_utf8(&bytes[within.start as usize..within.end as usize]).ok()?;
-    let mut walk = Features::of(0..bytes.len() as u64);
+    let mut walk = Features::new(0..bytes.len() as u64);
     let at = loop {
         let walked = walk.next(&mut source).and_then(|feature| {
             let Some(feature) = feature else {

@@ -127,7 +127,7 @@ pub(crate) struct ExampleFields {
 impl ExampleFields {
     /// The features of the first record; `None` if it is not an Example, or has no features or too many.
     pub(crate) fn of_first(example: &[u8], format: &'static str) -> Option<ExampleFields> {
-        let mut walk = Features::of(0..example.len() as u64);
+        let mut walk = Features::new(0..example.len() as u64);
         let mut known: Vec<(Known, usize)> = Vec::new();
         while let Some(feature) = walk.next(&mut &*example).ok()? {
             let name = &example[feature.name.start as usize..feature.name.end as usize];
@@ -325,7 +325,7 @@ impl ExampleFields {
         }
         let broken = |why| self.broken(&why);
         let mut found: Vec<Option<(Kind, Range<u64>)>> = vec![None; self.known.len()];
-        let mut walk = Features::of(0..example.len() as u64);
+        let mut walk = Features::new(0..example.len() as u64);
         let mut place = 0;
         while let Some(feature) = walk.next(&mut &*example).map_err(broken)? {
             let name = &example[feature.name.start as usize..feature.name.end as usize];

@@ -71,7 +71,7 @@ impl Payload {
     }
 
     /// From the first record and the options.
-    pub(crate) fn of(
+    pub(crate) fn new(
         first: &[u8],
         format: &'static str,
         source: &Source<'_>,

@@ -150,7 +150,7 @@ impl ExampleScan {
             has_more: false,
             label: Label::None,
         };
-        let mut walk = Features::of(example);
+        let mut walk = Features::new(example);
         let mut place = 0;
         while let Some(Feature { name, kind, list }) = walk.next(source)? {
             let name = source.bytes(name.start, (name.end - name.start) as usize)?;

@@ -14,7 +14,7 @@ pub(crate) enum Element {
 
 impl Element {
     /// By NumPy's name.
-    pub(crate) fn of(name: &str) -> Option<Element> {
+    pub(crate) fn from_name(name: &str) -> Option<Element> {
         Some(match name {
             "uint8" | "bool" => Element::Is(DType::U8),
             "int8" => Element::Is(DType::I8),
@@ -155,7 +155,7 @@ impl Cell {
 }
 
 fn mds_element(code: &u8) -> Option<Element> {
-    Element::of(match code {
+    Element::from_name(match code {
         8 => "uint8",
         9 => "int8",
         16 => "uint16",
@@ -192,12 +192,12 @@ pub(crate) fn numpy_element(code: usize) -> Option<Element> {
         "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16",
         "float32", "float64", "", "", "bool",
     ];
-    Element::of(NAMES.get(code)?)
+    Element::from_name(NAMES.get(code)?)
 }
 
 /// By its index in LitData's list of Torch's types.
 pub(crate) fn torch_element(code: usize) -> Option<Element> {
-    Element::of(match code {
+    Element::from_name(match code {
         0 | 1 => "float32",
         2 | 3 => "float64",
         8 | 9 => "float16",
@@ -219,12 +219,12 @@ mod tests {
 
     #[test]
     fn numbers_of_64_bits_without_a_sign_are_such_with_one() {
-        let element = Element::of("uint64").unwrap();
+        let element = Element::from_name("uint64").unwrap();
         assert_eq!(element.dtype(), DType::I64);
         let [small, large] = [7, u64::MAX].map(u64::to_le_bytes);
         assert_eq!(element.checked(&small), Some(&small[..]));
         assert_eq!(element.checked(&[small, large].concat()), None);
-        let others = Element::of("float64").unwrap();
+        let others = Element::from_name("float64").unwrap();
         assert_eq!(others.checked(&large), Some(&large[..]));
     }
 
@@ -233,7 +233,7 @@ mod tests {
         let check = |cell: &Cell, bytes: &[u8], expected: Option<(&str, &[usize], &[u8])>| {
             let found = cell.array(bytes);
             let expected = expected.map(|(name, dims, numbers)| Found {
-                element: Element::of(name).unwrap(),
+                element: Element::from_name(name).unwrap(),
                 dims: dims.to_vec(),
                 numbers,
             });
@@ -243,7 +243,7 @@ mod tests {
         let known = Cell::Array(u8s, Shape::Known(vec![2, 2]));
         check(&known, b"abcd", Some(("uint8", &[2, 2], b"abcd")));
         check(&known, b"abc", None);
-        let flat = Cell::Array(Element::of("int16"), Shape::Flat);
+        let flat = Cell::Array(Element::from_name("int16"), Shape::Flat);
         check(&flat, b"abcd", Some(("int16", &[2], b"abcd")));
         check(&flat, b"abc", None);
         let mds = Cell::Array(None, Shape::Mds);

@@ -93,7 +93,7 @@ fn cell_of(format: &str) -> Cell {
         let element = code.parse().ok().and_then(of);
         element.map_or(Cell::Out, |element| Cell::Array(Some(element), Shape::Flat))
     };
-    let number = |name| Element::of(name).map_or(Cell::Out, Cell::Number);
+    let number = |name| Element::from_name(name).map_or(Cell::Out, Cell::Number);
     match kind {
         "json" => Cell::Nested,
         "str" | "text" | "bytes" | "jpeg" | "image" | "file" => Cell::Text,

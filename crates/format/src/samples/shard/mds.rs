@@ -82,7 +82,7 @@ fn cell_of(encoding: &str) -> Cell {
         _ => {}
     }
     let Some(array) = encoding.strip_prefix("ndarray:") else {
-        return Element::of(encoding).map_or(Cell::Out, Cell::Number);
+        return Element::from_name(encoding).map_or(Cell::Out, Cell::Number);
     };
     let (element, shape) = match array.split_once(':') {
         Some((element, shape)) => (element, Some(shape)),
@@ -96,7 +96,7 @@ fn cell_of(encoding: &str) -> Cell {
         None => Some(Shape::Mds),
         Some(lengths) => lengths.map(Shape::Known),
     };
-    match (Element::of(element), shape) {
+    match (Element::from_name(element), shape) {
         (Some(element), Some(shape)) => Cell::Array(Some(element), shape),
         _ => Cell::Out,
     }

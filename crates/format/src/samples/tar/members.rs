@@ -68,7 +68,7 @@ impl<'a> Iterator for Members<'a> {
 
 fn member_of<'a>(group: &'a [u8], entry: &Entry) -> Option<Member<'a>> {
     let name = &group[entry.name.start as usize..entry.name.end as usize];
-    let parts = NameParts::of(name)?;
+    let parts = NameParts::new(name)?;
     entry.is_file().then(|| Member {
         extension: parts.extension,
         file_name: &name[parts.folder.len()..],
@@ -87,7 +87,7 @@ pub(crate) struct NameParts<'a> {
 
 impl<'a> NameParts<'a> {
     /// `None` if the file name is empty or starts with a dot.
-    pub(crate) fn of(name: &'a [u8]) -> Option<NameParts<'a>> {
+    pub(crate) fn new(name: &'a [u8]) -> Option<NameParts<'a>> {
         let slash = memchr::memrchr(b'/', name).map_or(0, |slash| slash + 1);
         let (folder, file) = name.split_at(slash);
         let dot = memchr::memchr(b'.', file).unwrap_or(file.len());
@@ -107,7 +107,7 @@ mod tests {
     use super::*;
 
     fn check(name: &str, folder: &str, stem: &str, extension: &str) {
-        let parts = NameParts::of(name.as_bytes()).unwrap();
+        let parts = NameParts::new(name.as_bytes()).unwrap();
         assert_eq!(parts.folder, folder.as_bytes());
         assert_eq!(parts.stem, stem.as_bytes());
         assert_eq!(parts.extension, extension.as_bytes());
@@ -119,7 +119,7 @@ mod tests {
         check("0001", "", "0001", "");
         check("a.", "", "a", "");
         for name in ["", ".DS_Store", "a/._0001.jpg", "folder/"] {
-            assert_eq!(NameParts::of(name.as_bytes()), None);
+            assert_eq!(NameParts::new(name.as_bytes()), None);
         }
     }
 }

@@ -343,7 +343,7 @@ impl<'a> Samples<'a> {
                 return Ok(());
             }
         }
-        let Some(parts) = NameParts::of(&self.name) else {
+        let Some(parts) = NameParts::new(&self.name) else {
             self.tallies.hidden += 1;
             return Ok(());
         };
@@ -407,7 +407,7 @@ impl<'a> Samples<'a> {
             [] => block[header.name].to_vec(),
             prefix => [prefix, b"/", &block[header.name]].concat(),
         });
-        let parts = name.as_deref().and_then(NameParts::of);
+        let parts = name.as_deref().and_then(NameParts::new);
         let key = parts.map(|parts| self.hasher.hash_one((parts.folder, parts.stem)));
         if self.starts.is_empty() || key.is_some_and(|key| key != self.key) {
             self.close_sample(at)?;

@@ -57,7 +57,7 @@ impl Format for Delimited {
             return Err(FormatError::empty());
         };
         let separators = (delimiter, decimal_comma);
-        let table = TableColumns::of(source, begin, &line, separators, notes)?;
+        let table = TableColumns::new(source, begin, &line, separators, notes)?;
         let (label, columns) = (table.label, table.count);
         let from = match table.schema {
             Some(_) => start + line.len() as u64,

@@ -70,7 +70,7 @@ fn first_lines_of<'a>(
 impl TableColumns {
     /// Reads the columns of a table that begins at `start` and has `line` as its first non-blank line; `decimal_comma`
     /// says whether its numbers have decimal commas.
-    pub(crate) fn of(
+    pub(crate) fn new(
         source: &Source<'_>,
         start: u64,
         line: &[u8],

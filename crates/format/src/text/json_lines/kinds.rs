@@ -143,7 +143,7 @@ impl Keys {
             )),
         };
         let key = Key {
-            kind: Kind::of(value),
+            kind: Kind::of_value(value),
             records: 0,
             payload: 0,
             why,
@@ -177,7 +177,7 @@ impl Keys {
 impl Key {
     /// Scans its next value.
     fn add(&mut self, value: &Value, line: u64, scratch: &mut (Vec<usize>, Vec<u8>)) {
-        let found = Kind::of(value);
+        let found = Kind::of_value(value);
         let before = self.kind;
         self.kind = before.with(found);
         match (self.kind, value) {
@@ -228,7 +228,7 @@ pub(crate) fn described(value: &Value) -> String {
 }
 
 impl Kind {
-    fn of(value: &Value) -> Kind {
+    fn of_value(value: &Value) -> Kind {
         match value {
             Value::String(_) => Kind::Text,
             Value::Null => Kind::Null,
@@ -249,7 +249,10 @@ impl Kind {
                 empty: false,
             },
             Value::Array(values) => {
-                let kinds = values.iter().map(Kind::of).fold(Kind::Null, Kind::with);
+                let kinds = values
+                    .iter()
+                    .map(Kind::of_value)
+                    .fold(Kind::Null, Kind::with);
                 // An empty list has no kind.
                 let nothing = Kind::Numbers {
                     whole: true,
@@ -369,7 +372,7 @@ mod tests {
 
     #[test]
     fn kinds_of_values() {
-        let kind = |json: &str| Kind::of(&serde_json::from_str(json).unwrap());
+        let kind = |json: &str| Kind::of_value(&serde_json::from_str(json).unwrap());
         let numbers = |whole, depth| Kind::Numbers {
             whole,
             large: false,

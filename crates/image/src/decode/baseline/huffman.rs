@@ -135,7 +135,7 @@ pub(super) struct Bits<'a> {
 }
 
 impl<'a> Bits<'a> {
-    pub fn of(rest: &'a [u8]) -> Bits<'a> {
+    pub fn new(rest: &'a [u8]) -> Bits<'a> {
         Bits {
             buffer: 0,
             count: 0,

@@ -6,7 +6,7 @@
 //! the whole image.
 //!
 //! Handles single-scan images, grey or YCbCr, with chroma at full or half resolution in either direction.
-//! [`Scan::of`] refuses all others.
+//! [`Scan::new`] refuses all others.
 //!
 //! Samples are those of zune-jpeg, which decodes the others, by the same formulas. Chroma is upsampled as in libjpeg:
 //! samples coded beyond the image are not used, and in images up to 4 pixels wide samples are repeated instead.
@@ -53,7 +53,7 @@ pub(super) struct Scan<'a> {
 
 impl<'a> Scan<'a> {
     /// The scan of an image, and its tables; `None` where it is of another kind, or lacks something.
-    pub fn of(
+    pub fn new(
         bytes: &'a [u8],
         frame: &'a Frame,
         scratch: &mut Scratch,
@@ -166,8 +166,8 @@ impl<'a> Scan<'a> {
             let (own_across, own_down) = (own_across as usize, own_down as usize);
             let [means, others] = self.tables[number];
             let (width, height) = (self.frame.width as usize, self.frame.height as usize);
-            let columns = Stretch::of(part.left, part.width, own_across, across, width);
-            let lines = Stretch::of(part.top, part.height, own_down, down, height);
+            let columns = Stretch::new(part.left, part.width, own_across, across, width);
+            let lines = Stretch::new(part.top, part.height, own_down, down, height);
             let repeats = columns.scale == 2 && columns.all <= MOST_REPEATED;
             plane.resize(columns.samples() * (own_down * SIDE + 1), 0);
             components.push(Component {
@@ -201,7 +201,7 @@ impl<'a> Scan<'a> {
         };
         let mut begin = 0;
         let mut ends = self.ends.iter();
-        let mut bits = Bits::of(&[]);
+        let mut bits = Bits::new(&[]);
         let mut left = 0;
         // Coefficients of a unit, which become samples when all of them are there: data that was just written in
         // pieces cannot be loaded as a whole yet.
@@ -220,7 +220,7 @@ impl<'a> Scan<'a> {
                         return Err(TOO_SHORT);
                     }
                     let &end = ends.next().ok_or(TOO_SHORT)?;
-                    bits = Bits::of(&data[begin..end]);
+                    bits = Bits::new(&data[begin..end]);
                     begin = end;
                     components
                         .iter_mut()
@@ -410,7 +410,7 @@ struct Stretch {
 
 impl Stretch {
     /// For `length` pixels from `start` on, of `pixels`; the finest component has `finest` blocks a unit.
-    fn of(start: u32, length: u32, own: usize, finest: usize, pixels: usize) -> Stretch {
+    fn new(start: u32, length: u32, own: usize, finest: usize, pixels: usize) -> Stretch {
         let scale = finest / own;
         let all = pixels.div_ceil(scale);
         let (first, last) = (start as usize, (start + length - 1) as usize);

@@ -358,7 +358,10 @@ fn scan_lines(scan: &Scan<'_>) -> Result<Merged, FormatError> {
                 cell.and_then(|cell| shape.label_text(cell))
             }
         };
-        match label.as_deref().map_or(LabelCell::Neither, LabelCell::of) {
+        match label
+            .as_deref()
+            .map_or(LabelCell::Neither, LabelCell::parse)
+        {
             LabelCell::Number(value) => merged.label(value),
             LabelCell::Name(name) if shape != LineShape::Libsvm => merged.name(name.to_string()),
             _ => {}
