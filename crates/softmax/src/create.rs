@@ -17,6 +17,9 @@ pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead
             buckets,
             repetitions,
         } => Box::new(Mach::new(options, buckets, repetitions, comm)?),
-        _ => Box::new(ChosenHead::new(options, comm)),
+        HeadKind::Full
+        | HeadKind::Knn { .. }
+        | HeadKind::Sampled { .. }
+        | HeadKind::Selective { .. } => Box::new(ChosenHead::new(options, comm)),
     })
 }

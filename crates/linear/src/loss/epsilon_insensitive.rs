@@ -28,6 +28,10 @@ impl LossFunction for EpsilonInsensitive {
         true
     }
 
+    fn has_kink(&self) -> bool {
+        true
+    }
+
     fn epsilon_is_usable(&self) -> bool {
         self.epsilon >= 0.0 && self.epsilon.is_finite()
     }

@@ -65,6 +65,9 @@ pub(crate) trait LossFunction: Sync {
     /// Whether rows have a real target; else they have a class.
     fn has_real_targets(&self) -> bool;
 
+    /// Whether its slope jumps somewhere.
+    fn has_kink(&self) -> bool;
+
     /// Whether a row may have this target, which is finite.
     fn accepts(&self, _target: f32) -> bool {
         true

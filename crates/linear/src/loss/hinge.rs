@@ -30,6 +30,10 @@ impl LossFunction for Hinge {
         false
     }
 
+    fn has_kink(&self) -> bool {
+        true
+    }
+
     #[inline(always)]
     fn value(&self, u: f64, target: f64) -> f64 {
         (target - u).max(0.0)

@@ -24,6 +24,10 @@ impl LossFunction for Huber {
         true
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     fn epsilon_is_usable(&self) -> bool {
         self.epsilon > 0.0 && self.epsilon.is_finite()
     }

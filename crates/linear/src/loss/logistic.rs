@@ -27,6 +27,10 @@ impl LossFunction for Logistic {
         false
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn value(&self, u: f64, _: f64) -> f64 {
         (-u.abs()).exp().ln_1p() + (-u).max(0.0)

@@ -133,7 +133,7 @@ impl Loss {
 
     /// Whether it has a slope everywhere.
     pub fn is_smooth(self) -> bool {
-        !matches!(self, Loss::Hinge | Loss::EpsilonInsensitive(_))
+        !self.function().has_kink()
     }
 
     /// Whether it is a square of w·x less the target.

@@ -19,6 +19,10 @@ impl LossFunction for Multinomial {
         false
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn value(&self, u: f64, target: f64) -> f64 {
         Logistic.value(u, target)

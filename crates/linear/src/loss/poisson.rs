@@ -26,6 +26,10 @@ impl LossFunction for Poisson {
         true
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     fn accepts(&self, target: f32) -> bool {
         target >= 0.0
     }

@@ -19,6 +19,10 @@ impl LossFunction for Squared {
         true
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn value(&self, u: f64, target: f64) -> f64 {
         0.5 * (target - u).powi(2)

@@ -29,6 +29,10 @@ impl LossFunction for SquaredHinge {
         false
     }
 
+    fn has_kink(&self) -> bool {
+        false
+    }
+
     #[inline(always)]
     fn value(&self, u: f64, target: f64) -> f64 {
         (target - u).max(0.0).powi(2)

@@ -127,6 +127,22 @@ fn terms_of_newtons_method_are_derivatives_and_bounds() {
 
 /// Fenchel's inequality, the basis of certificates, at any α within the bounds; with equality at Newton's α.
 #[test]
+fn a_kink_is_a_jump_of_the_slope() {
+    let h = 1e-4;
+    for &loss in Loss::ALL {
+        let function = loss.function();
+        let target = if loss.has_real_targets() { 1.5 } else { 1.0 };
+        let value = |u: f64| function.value(u, target);
+        let jump = |at: i32| {
+            let u = f64::from(at) * h;
+            (value(u + h) - 2.0 * value(u) + value(u - h)) / h
+        };
+        let largest = (-40_000..40_000).map(jump).fold(0.0, f64::max);
+        assert_eq!(loss.is_smooth(), largest < 0.1, "{loss}: {largest}");
+    }
+}
+
+#[test]
 fn no_dual_term_lies_above_the_loss() {
     let mut stream = crate::random::Stream::new(3);
     for &loss in Loss::ALL {

@@ -67,46 +67,64 @@ impl Net {
     }
 }
 
-/// A net for images or vectors, as text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ImageModel {
+/// Declares the nets: each is a variant with its name as text and its layers.
+macro_rules! image_models {
+    (
+        ($image:ident, $input:ident, $classes:ident, $width:ident);
+        $($(#[doc = $doc:literal])+ $model:ident, $name:literal = $layers:expr;)+
+    ) => {
+        /// A net for images or vectors, as text.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum ImageModel {
+            $($(#[doc = $doc])+ $model,)+
+        }
+
+        impl ImageModel {
+            /// Every net.
+            pub const ALL: &'static [ImageModel] = &[$(ImageModel::$model),+];
+
+            /// Its name as text.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(ImageModel::$model => $name,)+
+                }
+            }
+
+            /// Its layers for an input; the shape of an image is zeros if it is a row.
+            fn layers(self, $image: [usize; 3], $input: Flow, $classes: usize, $width: f64) -> Vec<Layer> {
+                match self {
+                    $(ImageModel::$model => $layers,)+
+                }
+            }
+        }
+    };
+}
+
+image_models! {
+    (image, input, classes, width);
     /// Krizhevsky et al., 2012, in the shape of torchvision (Krizhevsky, 2014).
-    AlexNet,
+    AlexNet, "alexnet" = alexnet(image, classes, width);
     /// Sermanet et al., 2014, the fast one.
-    OverFeat,
+    OverFeat, "overfeat" = overfeat(image, classes, width);
     /// Simonyan and Zisserman, 2015, with batch norm.
-    Vgg16,
+    Vgg16, "vgg16" = vgg16(image, classes, width);
     /// He et al., 2016, for small images.
-    ResNet20,
+    ResNet20, "resnet20" = resnet20(classes, width);
     /// He et al., 2016, for small images.
-    ResNet32,
+    ResNet32, "resnet32" = resnet32(classes, width);
     /// He et al., 2016.
-    ResNet50,
+    ResNet50, "resnet50" = resnet50(image, classes, width);
     /// Deng et al., 2019: features of small images for a head.
-    IResNet18,
+    IResNet18, "iresnet18" = iresnet18(classes, width);
     /// Three convolutions; cheap.
-    Small,
+    Small, "small" = small(classes, width);
     /// Fully connected layers, for vectors too.
-    Mlp,
+    Mlp, "mlp" = mlp(input, classes, width);
     /// No layers: vectors are their own features.
-    None,
+    None, "none" = vec![];
 }
 
 impl ImageModel {
-    /// Spellings of all.
-    pub const NAMES: [(&'static str, ImageModel); 10] = [
-        ("alexnet", ImageModel::AlexNet),
-        ("overfeat", ImageModel::OverFeat),
-        ("vgg16", ImageModel::Vgg16),
-        ("resnet20", ImageModel::ResNet20),
-        ("resnet32", ImageModel::ResNet32),
-        ("resnet50", ImageModel::ResNet50),
-        ("iresnet18", ImageModel::IResNet18),
-        ("small", ImageModel::Small),
-        ("mlp", ImageModel::Mlp),
-        ("none", ImageModel::None),
-    ];
-
     /// The net for images or vectors that ends in `classes` numbers, `width` times as wide as published.
     pub fn net(self, input: impl Into<Flow>, classes: usize, width: f64) -> Result<Net, NnError> {
         let input = input.into();
@@ -114,18 +132,7 @@ impl ImageModel {
             Flow::Image(height, across, channels) => [height, across, channels],
             _ => [0; 3],
         };
-        let layers = match self {
-            ImageModel::AlexNet => alexnet(image, classes, width),
-            ImageModel::OverFeat => overfeat(image, classes, width),
-            ImageModel::Vgg16 => vgg16(image, classes, width),
-            ImageModel::ResNet20 => resnet20(classes, width),
-            ImageModel::ResNet32 => resnet32(classes, width),
-            ImageModel::ResNet50 => resnet50(image, classes, width),
-            ImageModel::IResNet18 => iresnet18(classes, width),
-            ImageModel::Small => small(classes, width),
-            ImageModel::Mlp => mlp(input, classes, width),
-            ImageModel::None => vec![],
-        };
+        let layers = self.layers(image, input, classes, width);
         let net = Net::new(layers, input)?;
         if net.classes != classes {
             return Err(NnError::Net(format!(
@@ -141,21 +148,22 @@ impl std::str::FromStr for ImageModel {
     type Err = String;
 
     fn from_str(text: &str) -> Result<ImageModel, String> {
-        let found = ImageModel::NAMES.iter().find(|(name, _)| *name == text);
-        found.map(|(_, model)| *model).ok_or_else(|| {
-            let names: Vec<&str> = ImageModel::NAMES.iter().map(|(name, _)| *name).collect();
-            format!(
-                "`{text}` is not a net for images or vectors: use {}",
-                names.join(", ")
-            )
-        })
+        let all = ImageModel::ALL.iter().copied();
+        all.clone()
+            .find(|model| model.name() == text)
+            .ok_or_else(|| {
+                let names: Vec<&str> = all.map(ImageModel::name).collect();
+                format!(
+                    "`{text}` is not a net for images or vectors: use {}",
+                    names.join(", ")
+                )
+            })
     }
 }
 
 impl std::fmt::Display for ImageModel {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let found = ImageModel::NAMES.iter().find(|(_, model)| model == self);
-        f.write_str(found.map_or("", |(name, _)| name))
+        f.write_str(self.name())
     }
 }
 
