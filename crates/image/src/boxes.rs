@@ -1,6 +1,6 @@
 //! Boxes around the objects of an image, moved as its pixels are.
 
-use crate::steps::Affine;
+use crate::affine::Affine;
 
 /// Left, top, right and bottom in pixels, from the left and upper edge of the image on.
 pub(crate) type Corners = [f32; 4];

@@ -8,8 +8,8 @@ use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
 use fast_image_resize::pixels::{InnerPixel, U8, U8x3};
 use fast_image_resize::{FilterType, PixelTrait, ResizeAlg, ResizeOptions, Resizer};
 
+use crate::affine::Affine;
 use crate::crop::Rectangle;
-use crate::steps::Affine;
 use crate::write::Part;
 use crate::{Pixels, colour};
 

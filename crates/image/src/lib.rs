@@ -37,6 +37,10 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+mod huffman;
+mod orientation;
+mod scratch;
+
 mod layout;
 
 mod pixels;
@@ -53,6 +57,7 @@ mod pipeline;
 
 mod frame;
 
+mod affine;
 mod crop;
 
 mod colour;
@@ -63,11 +68,12 @@ mod format;
 
 mod error;
 
-pub use decode::{Keep, Limits, Orientation, decode, decode_for, decode_keeping, orientation};
+pub use decode::{Keep, Limits, decode, decode_for, decode_keeping, orientation};
 pub use error::ImageError;
 pub use format::Format;
 pub use frame::Workspace;
 pub use layout::{Layout, interleave, separate};
+pub use orientation::Orientation;
 pub use pipeline::{Output, Pipeline, Values};
 pub use pixels::Pixels;
 pub use steps::{Augment, Step};

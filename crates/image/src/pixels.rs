@@ -1,9 +1,10 @@
 //! Pixels in memory.
 
 use crate::crop::Rectangle;
-use crate::decode::Scratch;
+use crate::orientation::Orientation;
+use crate::scratch::Scratch;
 use crate::write::Part;
-use crate::{Layout, Orientation, interleave, separate};
+use crate::{Layout, interleave, separate};
 
 /// An image: rows from the top, pixels from the left, channels side by side (HWC). One channel is grey, three are red,
 /// green and blue. A value has one byte, or two where a decoder keeps 16 bits; numbers of masks are of any size.

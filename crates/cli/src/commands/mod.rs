@@ -7,6 +7,7 @@ mod data;
 mod model;
 #[cfg(feature = "nets")]
 mod nets;
+mod run;
 #[cfg(feature = "nets")]
 mod serve;
 mod train;

@@ -332,32 +332,28 @@ fn circles_are_found_through_what_is_passed_on() {
 
 #[test]
 fn a_folder_counts_as_what_is_in_it() {
-    let check = |files: &[(&str, &str)], expected: &[&[&str]]| {
-        let files = files.iter();
-        let files: Vec<(String, String)> = files
+    let check = |own: &[(&str, &str)], expected: &[&[&str]]| {
+        let folders = [("lib.rs", ""), ("a/mod.rs", ""), ("b/mod.rs", "")];
+        let given = |path: &str| own.iter().any(|(name, _)| *name == path);
+        let rest = folders.iter().filter(|(path, _)| !given(path));
+        let files: Vec<(String, String)> = rest
+            .chain(own)
             .map(|(path, text)| (path.to_string(), text.to_string()))
             .collect();
         assert!(of_files(&files).is_empty());
         let names = |circle: &&[&str]| circle.iter().map(|name| name.to_string()).collect();
         assert_eq!(of_folders(&files), expected.iter().map(names).collect());
     };
-    let upward = ("a/one.rs", "use crate::b::two::Two;");
-    check(&[upward, ("b/two.rs", ""), ("b/three.rs", "")], &[]);
-    check(
-        &[
-            upward,
-            ("b/two.rs", ""),
-            ("b/three.rs", "use crate::a::four::Four;"),
-            ("a/four.rs", ""),
-        ],
-        &[&["a", "b"]],
-    );
-    check(
-        &[
-            ("a/mod.rs", "use b::one::One;"),
-            ("a/b/one.rs", ""),
-            ("a/b/two.rs", "use crate::a::A;"),
-        ],
-        &[&["a/b", "a/mod"]],
-    );
+    let down = ("a/one.rs", "use crate::b::two::Two;");
+    let two = ("b/two.rs", "");
+    check(&[down, two, ("b/three.rs", "")], &[]);
+    let up = ("b/three.rs", "use crate::a::four::Four;");
+    check(&[down, two, up, ("a/four.rs", "")], &[&["a", "b"]]);
+    let of_child = ("a/mod.rs", "use c::one::One;");
+    let child = [
+        ("a/c/mod.rs", ""),
+        ("a/c/one.rs", ""),
+        ("a/c/two.rs", "use crate::a::A;"),
+    ];
+    check(&[&[of_child][..], &child].concat(), &[&["a/c", "a/mod"]]);
 }

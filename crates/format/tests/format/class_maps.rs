@@ -80,7 +80,7 @@ fn parts_of_a_data_set_are_no_classes() {
     let error = open(root, &options).unwrap_err();
     let error = error.to_string();
     assert!(
-        error.contains("test/2.jpg: lies next to the folders"),
+        error.contains("test/2.jpg: is next to the class folders"),
         "{error}"
     );
 }
@@ -144,7 +144,7 @@ fn known_classes_are_found_by_name_or_number() {
     let (classes, notes) = labels(&places, &named(&["a", "b"]));
     assert_eq!(classes.unwrap(), [1.0, 0.0, 1.0]);
     assert!(
-        notes[0].contains("places among the classes a, b"),
+        notes[0].contains("indices of the classes a, b"),
         "{notes:?}"
     );
     for (path, known, said) in [

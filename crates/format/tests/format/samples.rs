@@ -464,11 +464,7 @@ fn bad_folders() {
     );
     assert_eq!(samples(&flat), [(b"one".to_vec(), 0.0)]);
     image_folder(&root);
-    refused(
-        root.clone(),
-        &options,
-        "lies next to the folders that are classes",
-    );
+    refused(root.clone(), &options, "is next to the class folders");
     fs::remove_file(root.join("1.png")).unwrap();
     fs::create_dir(root.join("empty")).unwrap();
     let dataset = open(root.clone(), &options).unwrap();

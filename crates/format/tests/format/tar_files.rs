@@ -306,7 +306,7 @@ fn what_lies_behind_the_end_is_told() {
     let dataset = open(folder.path(), &parts).unwrap();
     assert_eq!(dataset.records(), 1);
     let notes = dataset.notes().join("\n");
-    assert!(notes.contains("behind the end of the archive"), "{notes}");
+    assert!(notes.contains("after the end of the archive"), "{notes}");
 }
 
 #[test]

@@ -28,10 +28,9 @@ mod others;
 mod png;
 mod webp;
 
-pub(crate) use baseline::Scratch;
 pub use keep::Keep;
 pub use limits::Limits;
-pub use orientation::{Orientation, orientation};
+pub use orientation::orientation;
 
 use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pipeline, Pixels};

@@ -2,8 +2,9 @@
 
 use pelton_key::KeyedRng;
 
-use super::{Affine, Numbers};
+use super::Numbers;
 use crate::ImageError;
+use crate::affine::Affine;
 use crate::boxes::{self, Corners};
 use crate::crop::Rectangle;
 use crate::frame::Frame;

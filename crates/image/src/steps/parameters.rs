@@ -2,14 +2,12 @@
 
 use std::fmt;
 
-use super::Step;
-
 /// Numbers in the order of the parameters; the rest is 0.
 pub(crate) type Numbers = [f64; 6];
 
 /// Longest side that a step makes; 8192 x 8192 pixels are the default limit of [`crate::Limits`].
 pub(crate) const MOST_SIDE: u32 = 8192;
-pub(super) const SIDE: Parameter = whole(1, MOST_SIDE);
+pub(crate) const SIDE: Parameter = whole(1, MOST_SIDE);
 
 #[derive(Clone, Copy)]
 pub(crate) struct Parameter {
@@ -23,7 +21,7 @@ pub(crate) struct Parameter {
 }
 
 /// A number in this range.
-pub(super) const fn number(least: f64, most: f64) -> Parameter {
+pub(crate) const fn number(least: f64, most: f64) -> Parameter {
     Parameter {
         least,
         most,
@@ -34,7 +32,7 @@ pub(super) const fn number(least: f64, most: f64) -> Parameter {
 }
 
 /// A whole number in this range.
-pub(super) const fn whole(least: u32, most: u32) -> Parameter {
+pub(crate) const fn whole(least: u32, most: u32) -> Parameter {
     Parameter {
         is_whole: true,
         ..number(least as f64, most as f64)
@@ -43,12 +41,12 @@ pub(super) const fn whole(least: u32, most: u32) -> Parameter {
 
 impl Parameter {
     /// With this number where the text leaves it out.
-    pub(super) const fn or(self, default: f64) -> Parameter {
+    pub(crate) const fn or(self, default: f64) -> Parameter {
         Parameter { default, ..self }
     }
 
     /// With another sign in front than a colon. After `-` numbers do not decrease; one number without `/` is for all.
-    pub(super) const fn after(self, sign: char) -> Parameter {
+    pub(crate) const fn after(self, sign: char) -> Parameter {
         Parameter { sign, ..self }
     }
 
@@ -69,16 +67,16 @@ fn counts(form: &str) -> impl Iterator<Item = usize> {
 }
 
 /// The parameters of each part.
-fn groups(step: &Step) -> impl Iterator<Item = &[Parameter]> {
-    step.parameters.chunk_by(|_, next| next.sign != ':')
+fn groups(parameters: &[Parameter]) -> impl Iterator<Item = &[Parameter]> {
+    parameters.chunk_by(|_, next| next.sign != ':')
 }
 
 /// The numbers of a text's parts; `None` if these do not have the form, or are out of range.
-pub(super) fn read(step: &Step, parts: &[&str]) -> Option<Numbers> {
-    counts(step.form).find(|&count| count == parts.len())?;
+pub(crate) fn read(form: &str, parameters: &[Parameter], parts: &[&str]) -> Option<Numbers> {
+    counts(form).find(|&count| count == parts.len())?;
     let mut parts = parts.iter();
     let mut numbers = Vec::new();
-    for group in groups(step) {
+    for group in groups(parameters) {
         let sign = group.last()?.sign;
         let read: Vec<f64> = if let Some(part) = parts.next() {
             let mut texts: Vec<&str> = part.split(sign).collect();
@@ -106,7 +104,12 @@ pub(super) fn read(step: &Step, parts: &[&str]) -> Option<Numbers> {
 }
 
 /// Writes what [`read`] reads, without optional parts that have their defaults.
-pub(super) fn write(step: &Step, numbers: &Numbers, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+pub(crate) fn write(
+    form: &str,
+    parameters: &[Parameter],
+    numbers: &Numbers,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
     let mut numbers = numbers.iter().copied();
     let part = |group: &[Parameter]| {
         let values: Vec<f64> = numbers.by_ref().take(group.len()).collect();
@@ -117,9 +120,9 @@ pub(super) fn write(step: &Step, numbers: &Numbers, f: &mut fmt::Formatter<'_>) 
         let is_default = group.iter().map(|number| number.default).eq(values);
         (is_default, texts.join(&sign.to_string()))
     };
-    let parts: Vec<(bool, String)> = groups(step).map(part).collect();
+    let parts: Vec<(bool, String)> = groups(parameters).map(part).collect();
     let rest_is_default = |&count: &usize| parts[count..].iter().all(|(is_default, _)| *is_default);
-    let count = counts(step.form).find(rest_is_default);
+    let count = counts(form).find(rest_is_default);
     let mut written = parts[..count.unwrap_or(parts.len())].iter();
     written.try_for_each(|(_, text)| write!(f, ":{text}"))
 }

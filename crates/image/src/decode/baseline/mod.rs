@@ -14,23 +14,20 @@
 //! A row of units is decoded and made pixels before the next, with the last row of samples of the one before.
 
 mod colour;
-mod huffman;
 mod idct;
-mod scratch;
-
-pub(crate) use scratch::Scratch;
 
 #[cfg(target_arch = "x86_64")]
 use pelton_cpu::Simd;
 
 use std::ops::Range;
 
-use huffman::{Bits, Table};
 use idct::{Block, PLACES};
 
 use super::jpeg_errors::damaged;
 use super::jpeg_markers::{Frame, segments};
 use crate::crop::Rectangle;
+use crate::huffman::{Bits, Table};
+use crate::scratch::Scratch;
 use crate::{ImageError, Pixels};
 
 const QUANTISATION: u8 = 0xDB;

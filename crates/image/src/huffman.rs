@@ -20,7 +20,7 @@ const NO_CODE: Entry = 64 << BEHIND;
 
 /// A table of codes, ready to decode.
 #[derive(Clone)]
-pub(super) struct Table {
+pub(crate) struct Table {
     /// Its definition: how many codes there are of each length, and their values.
     definition: Vec<u8>,
     entries: [Entry; 1 << LOOK],
@@ -117,14 +117,14 @@ impl Default for Table {
 }
 
 /// Coefficients of a block at their places, and behind them room for those that nothing is kept of.
-pub(super) type Coefficients = [i16; 256];
+pub(crate) type Coefficients = [i16; 256];
 
 /// Entropy-coded data between two markers, without stuffed bytes. After their end come ones; no code consists of ones
 /// alone.
 ///
 /// A value of its own while a block is decoded, so that it stays in registers.
 #[derive(Clone, Copy)]
-pub(super) struct Bits<'a> {
+pub(crate) struct Bits<'a> {
     /// The next bits from the top down; bits below the `count` of them do not matter.
     buffer: u64,
     count: u32,

@@ -1,13 +1,13 @@
 //! A decoder's working memory.
 
-use super::huffman::Table;
+use crate::huffman::Table;
 
 /// Reusable memory of decoding, including tables, which are often those of the previous image.
 #[derive(Clone, Default)]
 pub(crate) struct Scratch {
     /// Entropy-coded data.
-    pub(super) data: Vec<u8>,
-    pub(super) tables: [[Table; 4]; 2],
-    pub(super) planes: [Vec<u8>; 3],
-    pub(super) rows: [Vec<u8>; 4],
+    pub(crate) data: Vec<u8>,
+    pub(crate) tables: [[Table; 4]; 2],
+    pub(crate) planes: [Vec<u8>; 3],
+    pub(crate) rows: [Vec<u8>; 4],
 }
