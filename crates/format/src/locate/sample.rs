@@ -1,5 +1,6 @@
 //! Records that are strings of bytes: which part of a record is the row, and its class.
 
+use crate::locate::places::newlines::without_line_end;
 use std::sync::Arc;
 
 use crate::locate::decoder::{ClassByte, Cut, Decoded, Decoder};
@@ -145,14 +146,5 @@ impl SampleShape {
             SampleShape::Tokens { length } => [9, u64::from(length)],
             SampleShape::Bytes { length } => [10, u64::from(length)],
         }
-    }
-}
-
-/// A line without its end.
-#[inline]
-pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
-    match line {
-        [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
-        _ => line,
     }
 }

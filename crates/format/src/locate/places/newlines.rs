@@ -143,6 +143,15 @@ pub(crate) fn newlines_in(mut text: impl Read) -> io::Result<u64> {
     }
 }
 
+/// A line without its end.
+#[inline]
+pub(crate) fn without_line_end(line: &[u8]) -> &[u8] {
+    match line {
+        [text @ .., b'\r', b'\n'] | [text @ .., b'\n'] => text,
+        _ => line,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

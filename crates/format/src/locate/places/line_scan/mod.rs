@@ -27,10 +27,10 @@ use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::locate::places::input::{Input, InputReader};
 use crate::locate::places::located::Located;
 use crate::locate::places::newlines::newlines_in;
+use crate::locate::places::newlines::without_line_end;
 use crate::locate::places::scan_chunk::{
     Backward, ChunkFound, LineShape, Scan, Stopped, Worker, count_queries, last_index,
 };
-use crate::locate::sample::without_line_end;
 use crate::record::cells::encoding::is_part_of_utf8;
 use crate::record::cells::libsvm_token::label_token;
 use crate::record::cells::quoted::{closing_quote, never_closes, opening_quote};
