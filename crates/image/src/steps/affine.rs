@@ -1,7 +1,7 @@
 //! Turning, shifting, scaling and shearing an image in one step, about its middle.
 //!
-//! Each pixel of the result is interpolated from the four pixels at its origin, with black around the image. One step
-//! blurs less than four would, and costs the same as one.
+//! Each pixel of the result is interpolated from the four pixels at its origin, with black around the image. One
+//! combined step blurs less than four would, and costs the same as one.
 
 use pelton_key::KeyedRng;
 
@@ -47,7 +47,7 @@ fn draw(
     let factor = 1.0 + within(scale);
     let slant = libm::tan(within(shear).to_radians());
     let (sine, cosine) = (libm::sin(turn), libm::cos(turn));
-    // Forward: scale, shear, turn, shift. Inverse: all of that undone in reverse order.
+    // Forward: scale, shear, turn, shift. The inverse undoes them in reverse order.
     let matrix = [
         [cosine + slant * sine, sine - slant * cosine],
         [-sine, cosine],

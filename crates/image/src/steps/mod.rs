@@ -1,6 +1,6 @@
 //! The steps of an augmentation, one file each, and their list.
 //!
-//! A step is a [`Step`] that says everything about it; help, errors, pipelines and tests read the list.
+//! A [`Step`] says everything about a step; help, errors, pipelines and tests read the list.
 //! To add one: its file, with its `mod` line, and a line in the list below.
 
 mod affine;
@@ -40,7 +40,7 @@ const STEPS: &[&Step] = &[
     &normalise::STEP,
 ];
 
-/// What a step is called, how it is written, and what it does.
+/// The name of a step, its spelling, and its effect.
 ///
 /// Spelt `name:parameter:parameter`; inside a parameter `/` separates the values of channels, `x` the
 /// sides and `-` the ends of a range. No parameter holds a comma, so commas separate steps.
@@ -49,9 +49,9 @@ pub struct Step {
     pub form: &'static str,
     /// What it does, in the words of the form.
     pub does: &'static str,
-    /// Texts of it that are written as they are read.
+    /// Examples of its text that are written exactly as they were read.
     pub examples: &'static [&'static str],
-    /// What its parameters must be, for an error.
+    /// The requirements on its parameters, for an error.
     rule: &'static str,
     parameters: &'static [Parameter],
     /// What it becomes without randomness, for validation.
@@ -68,8 +68,8 @@ impl Step {
 
 /// One step of an augmentation, with its numbers.
 ///
-/// Sizes, draws and rounding are those of torchvision's transforms on Pillow's images. Hue alone is that
-/// of its tensors, which has no steps, and `affine` looks between pixels.
+/// Sizes, draws and rounding are those of torchvision's transforms on Pillow's images, except that hue is that of its
+/// tensors, which has no steps, and `affine` interpolates between pixels.
 #[derive(Clone, Copy)]
 pub struct Augment {
     step: &'static Step,
@@ -77,7 +77,7 @@ pub struct Augment {
 }
 
 impl Augment {
-    /// Every step that there is.
+    /// Every step.
     pub fn steps() -> &'static [&'static Step] {
         STEPS
     }

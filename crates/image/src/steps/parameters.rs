@@ -1,4 +1,4 @@
-//! The numbers of a step: how its form says that they are written, and their ranges.
+//! The numbers of a step: their spelling, as its form shows it, and their ranges.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub(crate) struct Parameter {
     least: f64,
     most: f64,
     is_whole: bool,
-    /// Its number where the text leaves it out.
+    /// Its default, if the text leaves it out.
     default: f64,
     /// The sign in front of it.
     sign: char,
@@ -42,19 +42,19 @@ pub(super) const fn whole(least: u32, most: u32) -> Parameter {
 }
 
 impl Parameter {
-    /// With this number where the text leaves it out.
+    /// With this default, if the text leaves it out.
     pub(super) const fn or(self, default: f64) -> Parameter {
         Parameter { default, ..self }
     }
 
-    /// With another sign in front than a colon. After `-` numbers do not decrease; one number without `/` is for all.
+    /// With another sign in front than a colon. After `-` numbers must not decrease; one number without `/` applies to all.
     pub(super) const fn after(self, sign: char) -> Parameter {
         Parameter { sign, ..self }
     }
 
     fn read(&self, text: &str) -> Option<f64> {
         let plain = |byte: u8| byte.is_ascii_digit() || (!self.is_whole && b".-".contains(&byte));
-        // "1e3" and "+5" are numbers to std.
+        // std also parses "1e3" and "+5".
         let number = text.parse().ok().filter(|_| text.bytes().all(plain))?;
         (self.least..=self.most).contains(&number).then_some(number)
     }
