@@ -67,7 +67,7 @@ def main():
             for features in arguments.features:
                 X, target = problem(features, rows, features, kind)
                 y = np.where(target > 0, 1.0, -1.0) if loss == "logistic" else target
-                # The cost at which the first weight appears.
+                # The cost from which on a weight is nonzero.
                 first = 1 / np.abs(X.T @ (0.5 * y if loss == "logistic" else y)).max()
                 for times in (3, 30, 300):
                     C = float(first * times)

@@ -62,7 +62,7 @@ def client(address, request, end, seen, largest):
             if status != 200:
                 time.sleep(0.2)
         except (OSError, IndexError):
-            # Where the server ends, connections do.
+            # When the server ends, so do its connections.
             if time.monotonic() < end - 0.5:
                 seen["broken"] += 1
             stream = None

@@ -84,7 +84,7 @@ def child(name, side, loss, tol):
     warnings.simplefilter("ignore")
     x, y = load(name)
     model = estimator(side, loss, float(tol))
-    # What both import, and the threads' stacks, are no part of it.
+    # Excludes the imports of both, and the threads' stacks.
     model.fit(x[:200], y[:200])
     before, wall, cpu = peak(), time.perf_counter(), time.process_time()
     model.fit(x, y)

@@ -38,7 +38,7 @@ PACKAGES = {
     "tf": ["tensorflow-cpu"],
     "dali": ["nvidia-dali-cuda120", "numpy"],
 }
-# Streaming wants other versions of what `datasets` wants; it finds PyTorch in the environment it is based on.
+# Streaming and `datasets` need different versions; it finds PyTorch in the environment it is based on.
 BASES = {"streaming": "torch"}
 ENVIRONMENTS = {"pelton": "pelton", "streaming": "streaming", "grain": "grain", "tfdata": "tf", "dali": "dali"}  # of the others torch
 PELTON_IN = ["pelton", "torch"]

@@ -62,7 +62,7 @@ def peers(loss, cost, x, y):
     wide = x.astype(float)
     for tol in (1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6):
         if loss == "logistic":
-            # The intercept is regularised as Pelton's is.
+            # The intercept is regularised as in Pelton.
             model = SkLogistic(C=cost, tol=tol, solver="liblinear", max_iter=30_000, random_state=0)
         else:
             model = LinearSVC(loss=loss, C=cost, tol=tol, max_iter=30_000, dual="auto" if loss != "hinge" else True, random_state=0)

@@ -1,4 +1,4 @@
-//! A line of CSV: what is accepted is as the standard library reads it.
+//! A line of CSV: accepted numbers equal those that the standard library reads.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

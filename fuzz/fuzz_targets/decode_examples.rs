@@ -1,4 +1,4 @@
-//! A record that should be a `tf.train.Example`, before and behind one that is: their rows read as rows.
+//! A record that should be a `tf.train.Example`, before and after a valid one: their rows read as rows.
 #![no_main]
 
 mod edits;

@@ -1,4 +1,4 @@
-//! Numbers of text, JSON and NumPy's arrays, as a stage makes fields of them: of the type and lengths that are spelt, or
+//! Numbers of text, JSON and NumPy's arrays, as a stage makes fields from them: with the stated type and lengths, or
 //! an error.
 #![no_main]
 

@@ -40,7 +40,7 @@ fn check(bytes: &[u8], pixels: &mut Pixels) {
         most_pixels: 1 << 16,
     };
     let whole = decode(bytes, &limits, pixels);
-    // A part of it, of which nothing behind it need be whole.
+    // A part of it; data after the part may be damaged.
     let pipeline: Pipeline = "rrc:8:0.05-0.5".parse().unwrap();
     let mut part = Pixels::new();
     let key = bytes.len() as u64;

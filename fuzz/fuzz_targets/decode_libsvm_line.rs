@@ -1,4 +1,4 @@
-//! A line of LIBSVM text: what is accepted ascends and is finite.
+//! A line of LIBSVM text: accepted indices ascend, and values are finite.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,5 +1,5 @@
-//! A packed file, opened and read to its end. Checksums are put right first, so that the checks
-//! behind them are reached.
+//! A packed file, opened and read to its end. The target corrects checksums first, so that the input reaches the
+//! checks after them.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

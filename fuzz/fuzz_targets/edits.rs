@@ -1,7 +1,6 @@
 //! Changes to a good file that a fuzzer chooses: deep checks are rarely reached from random bytes.
 
-/// `good` with every four bytes of `script` read as an edit: a place (two bytes), what to do there,
-/// and a byte to do it with.
+/// `good` with every four bytes of `script` read as an edit: an offset (two bytes), an operation, and its operand.
 pub fn edited(good: &[u8], script: &[u8]) -> Vec<u8> {
     let mut bytes = good.to_vec();
     for [low, high, kind, byte] in script.as_chunks::<4>().0 {
@@ -15,7 +14,7 @@ pub fn edited(good: &[u8], script: &[u8]) -> Vec<u8> {
             2 => bytes.insert(at, *byte),
             3 => drop(bytes.drain(at..(at + usize::from(*byte)).min(bytes.len()))),
             _ => {
-                // A digit where there is one, so that numbers in text change and stay numbers.
+                // A digit replaces a digit, so that numbers in text change and stay numbers.
                 if let Some(digit) = bytes[at..].iter_mut().find(|byte| byte.is_ascii_digit()) {
                     *digit = b'0' + byte % 10;
                 }

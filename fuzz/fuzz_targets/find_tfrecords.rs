@@ -1,4 +1,4 @@
-//! A TFRecord file: its records lie one after another within it.
+//! A TFRecord file: its records follow one another within it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

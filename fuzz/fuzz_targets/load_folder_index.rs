@@ -1,5 +1,5 @@
-//! A kept listing of a folder of images: a good one with edits, whose checksum is put right; what it yields
-//! stays below the folder.
+//! A kept listing of a folder of images: a good one with edits and a corrected checksum; its paths stay below the
+//! folder.
 #![no_main]
 
 mod edits;

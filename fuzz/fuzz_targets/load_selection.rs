@@ -1,5 +1,5 @@
-//! A stored selection: one that is accepted is written again as it was read, and its kept records are numbered in
-//! their order. Of any bits a selection is made, stored and read.
+//! A stored selection: an accepted one is written exactly as it was read, and its kept records are numbered in
+//! order. Selections made from any bits are stored and read.
 #![no_main]
 
 mod edits;

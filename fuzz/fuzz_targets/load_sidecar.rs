@@ -1,4 +1,4 @@
-//! A sidecar: its checksum is put right first, and a list it yields lies within the data.
+//! A sidecar: its checksum is corrected first, and the list it yields is within the data.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

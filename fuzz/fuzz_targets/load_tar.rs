@@ -1,4 +1,4 @@
-//! A tar file: samples lie one after the other within it, and each of them is whole by itself.
+//! A tar file: samples follow one another within it, and each is complete by itself.
 #![no_main]
 
 mod edits;

@@ -1,5 +1,5 @@
-//! A vocabulary: its first line and checksum are put right first; one that is sound is written again as it
-//! was read, and its words have their numbers.
+//! A vocabulary: its first line and checksum are corrected first; an accepted one is written exactly as it was read,
+//! and looking up its words gives their indices.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! The text of an augmentation: what is read is written the same, and does what it says to an image.
+//! The text of an augmentation: accepted text is written back unchanged, and the step works on an image.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -15,7 +15,7 @@ fn check(text: &str, key: u64) {
     let mut pixels = Pixels::new();
     let bytes: Vec<u8> = (0..6 * 10 * 3).map(|value| (value * 37) as u8).collect();
     pixels.set(6, 10, 3, Layout::Hwc, &bytes);
-    // Sizes on the way may be larger than the last.
+    // Intermediate sizes may be larger than the last.
     let sides = text.split(|c: char| !c.is_ascii_digit());
     if sides
         .filter_map(|side| side.parse::<u64>().ok())

@@ -1,5 +1,5 @@
-//! A checkpoint: one that is accepted gives a solver that can go on, or a net arrays of the sizes it states; a manifest
-//! names only files inside of its folder.
+//! A checkpoint: an accepted one gives a solver that can resume, or a net arrays of the stated sizes; a manifest
+//! names only files inside its folder.
 #![no_main]
 
 mod edits;
@@ -16,7 +16,7 @@ use pelton_train::raw::{encode_checkpoint, restore_checkpoint};
 const RECORDS: u64 = 7;
 const DENSE: Layout = Layout::Dense { width: 5 };
 
-/// What is remembered of rows between blocks: of sparse ones whether they are settled, of dense ones their codes.
+/// State of rows between blocks: for sparse rows whether they are settled, for dense ones their quantised values.
 #[derive(Clone, Copy)]
 enum Kept {
     Settled,
@@ -87,7 +87,7 @@ fn good(kept: Kept) -> &'static [u8] {
     })
 }
 
-/// What a net takes from a checkpoint.
+/// The part of a checkpoint that a net uses.
 fn arrays(file: &[u8]) {
     let Ok(checkpoint) = Checkpoint::parse(file, Path::new("checkpoint")) else {
         return;

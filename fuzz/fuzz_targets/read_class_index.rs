@@ -1,4 +1,4 @@
-//! The index of a run's classes: one that is accepted answers queries with classes that it has, each once.
+//! The index of a run's classes: an accepted one answers queries with classes that it has, each once.
 #![no_main]
 
 mod edits;

@@ -1,4 +1,4 @@
-//! A class in a member `json`: what is found is what a tree of all values has there.
+//! A class in a member `json`: the result equals the value in a fully parsed tree.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 fn check(json: &[u8], key: &JsonKey, parts: &[&str]) {
     let found = read_json_class(json, key);
-    // Strings next to the path may be no UTF-8, which a tree does not forgive.
+    // Strings next to the path may be invalid UTF-8, which the full parser refuses.
     let Ok(tree) = serde_json::from_slice::<Value>(json) else {
         return;
     };

@@ -1,5 +1,5 @@
-//! Lengths of lines and in columns of text and `.npy`: no more of them than there are bytes, and written as a column
-//! they are read as they were.
+//! Lengths of lines and in columns of text and `.npy`: no more than there are bytes, and they read the same after they
+//! are written as a column.
 #![no_main]
 
 mod edits;

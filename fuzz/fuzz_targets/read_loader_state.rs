@@ -1,4 +1,4 @@
-//! The state of a loader: one that is accepted is written and read as it is.
+//! The state of a loader: an accepted one is written and read unchanged.
 #![no_main]
 
 mod edits;

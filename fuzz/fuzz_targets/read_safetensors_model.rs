@@ -1,5 +1,4 @@
-//! A model in safetensors: what is accepted has one shape, is finite, and is read the same once it is
-//! written again.
+//! A model in safetensors: an accepted one has one shape, is finite, and reads the same after it is written again.
 #![no_main]
 
 mod edits;

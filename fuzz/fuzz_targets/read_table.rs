@@ -1,5 +1,5 @@
-//! All records of a Parquet or Arrow file. What the libraries panic about is caught and counts as damage; whatever else
-//! panics ends the run.
+//! All records of a Parquet or Arrow file. Panics of the libraries are caught and count as damage; any other panic
+//! ends the run.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A sample of a tar file: its members lie within it, whatever it holds.
+//! A sample of a tar file: its members are within it, for any content.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

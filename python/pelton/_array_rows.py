@@ -10,7 +10,7 @@ from scipy import sparse
 
 from . import _pelton
 
-# Values of an array that are handed over at a time.
+# Values of an array that are passed to the native code at a time.
 _PIECE_VALUES = 2 << 20
 
 
@@ -46,6 +46,6 @@ def _cuts(ends: np.ndarray) -> Iterator[tuple[int, int]]:
 
 def bytes_of(values: np.ndarray, dtype: Any) -> bytes:
     """The values as bytes of this type."""
-    # What does not fit becomes infinite, which the solver refuses with its place.
+    # A value that does not fit becomes infinite; the solver refuses it and names its row.
     with np.errstate(over="ignore"):
         return values.astype(dtype, order="C", copy=False).tobytes()

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import _pelton
 
-# What is added next to padded and packed fields: the length of each sample, and the samples of each row.
+# Fields added next to padded and packed ones: the length of each sample, and the samples of each row.
 _ADDED = ("_lengths", "_row_samples")
 
 
@@ -45,7 +45,7 @@ class Batch(dict[str, Any]):
         ids: np.ndarray | None = None,
         padded: tuple[str, ...] = (),
     ) -> None:
-        # Some libraries make a dict of the same class with the fields alone.
+        # Some libraries rebuild a dict of the same class from the fields alone.
         super().__init__(fields)
         self.padded = padded
         if epoch is not None and step is not None and ids is not None:

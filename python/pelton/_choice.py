@@ -106,7 +106,7 @@ def check_has_lengths(pipeline: AnyPipeline) -> None:
         )
 
 
-# What must not come before a call, since it would then do something other than the order of the calls says.
+# Calls that must not come before another, because they would then not run in the order of the calls.
 _GETS_SAMPLES = "it gets samples; functions of .map_batches() get batches"
 _COUNTS = {
     "shuffle": "it keeps the first records of the data; .split() makes random parts",

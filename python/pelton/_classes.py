@@ -25,7 +25,7 @@ MOST_NOTES = 5
 # Classes that a warning names.
 _MOST_NAMED = 5
 
-# Names of classes, and digests of vocabularies, of the data that this process has opened, with the data's own name.
+# Class names and vocabulary digests of the data that this process has opened, with the data's own name.
 _named: dict[tuple[str, ...], str] = {}
 _vocabularies: dict[tuple[int, int], str] = {}
 

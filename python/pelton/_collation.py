@@ -60,9 +60,9 @@ class ToTensors:
         for given in self.layouts.values():
             if given not in ("auto", "hwc", "chw"):
                 raise _pelton.ConfigurationError(f"`layout` is {given!r}; give 'auto', 'hwc' or 'chw', or a dict of these by field")
-        # Names of decoded pictures next to those that are called so; `None` where all have channels first.
+        # Names of decoded pictures in addition to the usual names; `None` if all have channels first.
         self.decoded: Sequence[str] | None = ()
-        # Whether functions may have made the pictures, which know what they make.
+        # Whether functions may have made the pictures; such functions set the layout themselves.
         self.may_be_made = False
         self._told: set[str] = set()
 

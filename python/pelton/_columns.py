@@ -24,7 +24,7 @@ def as_column(name: str, values: Any, records: int | None = None) -> Any:
         raise _pelton.ConfigurationError(
             f"column `{name}` has {nulls} missing values among whole numbers; fill them (fill_null), or leave the rows out (drop_nulls)"
         )
-    # Data frames keep text in arrays of their own.
+    # Data frames keep text in special arrays.
     if not isinstance(values, (np.ndarray, list)):
         values = values.to_numpy() if hasattr(values, "to_numpy") else values
     if hasattr(values, "numpy") and not isinstance(values, np.ndarray):
@@ -65,13 +65,13 @@ def _rows(name: str, values: Iterable[Any]) -> list[np.ndarray]:
         ) from error
     filled = [row for row in rows if row.size]
     dtype = np.result_type(*filled) if filled else np.dtype(np.float64)
-    # Without any box, or an array that says so, the name says how many numbers one has.
+    # Without any box, or an array with a shape, the name determines how many numbers a box has.
     shaped = [*filled, *(row for row in values if isinstance(row, np.ndarray) and row.ndim > 1)]
     shape = shaped[0].shape[1:] if shaped else (4,) if name.startswith("box") else ()
     if dtype.kind not in "biuf" or any(row.ndim != len(shape) + 1 for row in filled):
         raise _pelton.ConfigurationError(f"rows of column `{name}` are not numbers in the same number of dimensions")
     dtype = np.dtype(np.uint8) if dtype == bool else dtype
-    # Those without a number do not say how long theirs would be.
+    # Empty rows do not determine the shape.
     return [row.astype(dtype) if row.size else np.empty((0, *shape), dtype) for row in rows]
 
 
@@ -123,10 +123,10 @@ class WithColumns:
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         record = sample["record"]
-        # A sample has a label in any case.
+        # Every sample has a label.
         others = {name for name in sample if name != "label"}
         rows = {name: free(name, others, column)[record] for name, column in self.columns.items()}
-        # What functions write to is theirs.
+        # Functions may write to their copy.
         return {**sample, **{name: row.copy() if isinstance(row, np.ndarray) else row for name, row in rows.items()}}
 
 

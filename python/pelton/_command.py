@@ -9,10 +9,10 @@ from ._pelton import command
 
 def main() -> int:
     """Runs the process's arguments and returns the exit code."""
-    # Ctrl-C is the command's. A shell may have told a job in the background to ignore it, and that stays.
+    # The command handles Ctrl-C. If a shell made a background job ignore it, that stays.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # A file that the command opens must not get the number of a closed standard stream, and its output.
+    # A file that the command opens must not reuse the descriptor of a closed standard stream, and so get its output.
     while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(opened, True)
     os.close(opened)

@@ -29,7 +29,7 @@ else:
     # PyTorch takes anything with `len` and `[i]`.
     Base = object
 
-# Consecutive first records that are no random order.
+# So many consecutive first records show that the order is not random.
 _IN_ORDER = 6
 
 
@@ -55,7 +55,7 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
         self.pipeline = pipeline
         self._told = Told()
         self._native: dict[tuple[int, int, int], _Samples] = {}
-        # Samples that were drawn, and the seed that they follow from where a state says it.
+        # Samples drawn so far, and the seed of the draws if a state gives it.
         self._draws, self._seed = 0, None
         if epoch is not None:
             self.set_epoch(epoch)
@@ -99,7 +99,7 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
 
     def _item(self, record: int, epoch: int) -> dict[str, Any]:
         sample = self._sample(record, epoch)
-        # A number by itself, as other datasets have their labels.
+        # A scalar becomes a plain number, as labels are in other datasets.
         return {name: value.item() if isinstance(value, (np.ndarray, np.generic)) and value.ndim == 0 else value for name, value in sample.items()}
 
     def _ids(self, records: Sequence[int]) -> list[int]:

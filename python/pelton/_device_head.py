@@ -23,7 +23,7 @@ from ._device_steps import FAR, Margin
 from ._keyed import MASK, NAMES, first_weights, mix, mixed, shifted, signed
 from ._pelton import ConfigurationError, StateError
 
-#: Products are fast where they have this many rows or a multiple.
+#: Products are fast if their number of rows is a multiple of this.
 _WHOLE = 64
 #: Logits that are computed at once.
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
@@ -35,9 +35,9 @@ class Scored:
 
     #: Features of length 1, ``[batch, dim]``.
     unit: Tensor
-    #: Place of each example's own class among the active rows; -1 where another rank has it.
+    #: Index of each example's own class among the active rows; -1 if another rank has it.
     place: Tensor
-    #: log Σ exp of the logits, the share of all other classes, the slope of the margin, and what its loss counts for.
+    #: log Σ exp of the logits, the share of all other classes, the slope of the margin, and the weight of its loss.
     total: Tensor
     wrong: Tensor
     slope: Tensor
@@ -88,7 +88,7 @@ class DeviceHead:
         self.one, self.none = torch.ones(1, device=device), torch.zeros(1, device=device)
         self._begin()
 
-    # What a step is made of, in the order of its parts.
+    # The parts of a step, in order.
 
     def select(self, labels: Tensor) -> None:
         """Chooses the classes of a step for several batches, by the labels of all of them."""
@@ -122,7 +122,7 @@ class DeviceHead:
         mean, wrong, weight = loss.mean(), wrong.float(), torch.full_like(best, 1 / len(everything))
         if self.class_weights is not None:
             weight = self.class_weights[everything]
-            # Where none counts, the gradient is 0.
+            # If no example counts, the gradient is 0.
             weight = weight / torch.where(weight.any(), weight.sum(), 1.0)
             mean = (loss * weight).sum()
         scored = Scored(rounded, place, (with_margin + loss).float(), wrong, slope, weight)
@@ -220,7 +220,7 @@ class DeviceHead:
         self.settle()
         if self.kind == "knn":
             if self.epochs == 0 and self.is_random:
-                # None is near another for a reason: classes are drawn.
+                # The weights are random, so no class is meaningfully near another: draw classes.
                 own = torch.arange(self.own.start, self.own.stop, dtype=torch.int32, device=self.device)
                 ids = own[:, None].repeat(1, min(int(self.setting["k"]), self.classes))
             else:
@@ -332,7 +332,7 @@ class DeviceHead:
             ids = self.graph.ids.long()
             blocks.append(("neighbours", torch.stack([ids >> 16, ids & 0xFFFF], 2).flatten(1)))
         saved = [(name, self.own.start, self.classes, block.float().cpu()) for name, block in blocks]
-        # What all ranks know alike is a row a rank; numbers are in parts that single precision holds exactly.
+        # Values common to all ranks are saved as one row a rank, in 16-bit parts that single precision represents exactly.
         alike = []
         if self.kind != "full":
             parts = [word >> shift & 0xFFFF for word in self.cursor for shift in (0, 16, 32, 48)]
@@ -460,7 +460,7 @@ class DeviceHead:
         near, taken = self._taken(rows, places, is_here, budget)
         rest, outside = max(budget - taken, 0), self.classes - taken
         drawn = self._draw(int(max(rest - 2 * math.sqrt(rest), 0) / max(outside, 1) * NAMES))
-        # Of a row that was taken and drawn the first counts; FAR is none.
+        # If a row was both taken and drawn, the taken one counts; FAR marks no row.
         both = torch.cat([near, 2 * drawn + 1]).sort().values
         both = both[steps.is_first(both >> 1) & (both < FAR)]
         self.active_rows, is_drawn = both >> 1, (both & 1).bool()
@@ -486,8 +486,8 @@ class DeviceHead:
         is_taken = first & (place <= last)
         room = limit - taken
         if last + 1 < k and room > 0:
-            # Of the next place those whose names come first; with the highest bit turned, signed numbers are in the order
-            # of unsigned ones.
+            # At the next distance, take the rows with the smallest names; with the highest bit flipped, signed numbers sort
+            # like unsigned ones.
             key = mix(mix(self.seed) ^ self.steps)
             names = mixed((row + self.own.start) ^ signed(key)) ^ -(1 << 63)
             candidates = first & (place == last + 1)
@@ -578,13 +578,13 @@ class DeviceHead:
         if not learns:
             return steps.unit_rows(features if self.running is None else features - self.running, self.logits.is_cosine)
         mean = features.mean(0)
-        # A batch that overflowed, whose step is left out, leaves it as it is.
+        # If a batch overflows, its step is skipped and this stays unchanged.
         before = torch.zeros_like(mean) if self.running is None else self.running
         moved = torch.lerp(before, mean, 1.0 if self.running is None else 0.01)
         self.running = torch.where(mean.isfinite().all(), moved, before)
         centred = features - mean
         unit, inverse = steps.unit_rows(centred, self.logits.is_cosine)
-        # Features that were all equal have no gradient, since no direction is left of them.
+        # If all features are equal, centring leaves no direction, so there is no gradient.
         return unit, torch.where((centred == 0).all(1), torch.zeros_like(inverse), inverse)
 
     def _neighbours(self, k: int) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ._device_steps import Table, woken
 
-#: Momentum below which a row has come to rest.
+#: Rows with less momentum than this count as at rest.
 _REST = 1e-12
 
 
@@ -72,12 +72,12 @@ class Rows:
 
     def __init__(self, weights: Tensor) -> None:
         self.weights = weights
-        #: Of AdamW the means of the gradients, next to those of their squares and the steps of each row, ``[classes, 1]``.
+        #: AdamW's means of the gradients, in addition to those of their squares and the steps of each row, ``[classes, 1]``.
         self.velocity: Tensor | None = None
         self.squares: Tensor | None = None
         self.steps: Tensor | None = None
         self.seen = torch.zeros(len(weights), dtype=torch.int32, device=weights.device)
-        # By the step that a row waits for, the last being the next: it moves by `moved` · v, and v is multiplied by `kept`.
+        # Indexed by the step that a row waits for (the last is the next): it moves by `moved` · v, and v is scaled by `kept`.
         self.moved, self.kept = np.zeros(1, np.float32), np.ones(1, np.float32)
         self.waits = torch.tensor([[0.0], [1.0]], device=weights.device)
         self.now = 0
@@ -129,9 +129,9 @@ class Graph:
     """Of every class of all ranks, those of its nearest classes that are this rank's (Song et al., section 3.2.3)."""
 
     k: int
-    #: The nearest classes of this rank's classes, ``[classes, k]``, the nearest first, which is the class itself.
+    #: The nearest classes of this rank's classes, ``[classes, k]``, nearest first, beginning with the class itself.
     ids: Tensor
-    #: Where the neighbours of each class of all ranks begin, their rows, and their places among its nearest.
+    #: The start of the neighbours of each class of all ranks, their rows, and their indices among its nearest.
     starts: Tensor
     rows: Tensor
     places: Tensor

@@ -15,13 +15,13 @@ from torch import Tensor
 from ._keyed import mixed
 from ._pelton import ConfigurationError
 
-#: Weights, velocity, what becomes of rows that wait, and the step that each row waits for; of AdamW the means of squares and
-#: the steps of each row.
+#: Weights, velocity, the factors for rows that wait, and the step that each row waits for; for AdamW also the means of
+#: squares and the steps of each row.
 Table = tuple[Tensor, "Tensor | None", Tensor, Tensor, "Tensor | None", "Tensor | None"]
 
 #: Beyond all rows.
 FAR = 1 << 62
-#: Lengths below this count as this, as in ``torch.nn.functional.normalize``.
+#: Smaller lengths are raised to this, as in ``torch.nn.functional.normalize``.
 _SHORTEST = 1e-12
 
 
@@ -29,10 +29,10 @@ _SHORTEST = 1e-12
 class Margin:
     """How a logit comes from a product of rows, and what is asked of the right class (``pelton_softmax::Logits``)."""
 
-    #: Whether features and rows count by their direction alone.
+    #: Whether only the directions of features and rows count.
     is_cosine: bool
     scale: float
-    #: m₁, m₂ and m₃ of cos(m₁·θ + m₂) − m₃ in place of the cosine of the right class.
+    #: m₁, m₂ and m₃ of cos(m₁·θ + m₂) − m₃, which replaces the cosine of the right class.
     margin: tuple[float, float, float]
 
     def of_target(self, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -51,7 +51,7 @@ class Margin:
         return (moved * self.scale).float(), slope.float()
 
 
-# What :func:`compiled` fuses: functions of tensors alone, one call each for a chunk of classes.
+# :func:`compiled` fuses these: functions of tensors alone, one call each for a chunk of classes.
 
 
 def unit_rows(rows: Tensor, is_cosine: bool) -> tuple[Tensor, Tensor]:
@@ -164,7 +164,7 @@ def step(
         moved = weights * (1 - rate * weight_decay) - rate / first * mean / ((square / second).sqrt() + eps)
         remembered = (mean, square, taken)
     if table[0].dtype != torch.float32:
-        # Up or down by chance, such that the mean is the number (Gupta et al., ICML 2015).
+        # Stochastic rounding: the expected value is the number (Gupta et al., ICML 2015).
         columns = torch.arange(moved.shape[1], device=moved.device)
         key, first = rounding
         noise = mixed(((rows + first)[:, None] * moved.shape[1] + columns) ^ key) & 0xFFFF

@@ -21,12 +21,12 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder
 from sklearn.svm import LinearSVC
 
-# Texts that stand for no value; NumPy makes some of them of None, NaN and pandas.NA.
+# Texts for missing values; NumPy makes some of them from None, NaN and pandas.NA.
 _MISSING = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "<NA>", "#N/A", "#NA", "-NaN", "-nan")
 _TRUTH = {"true": 1.0, "false": 0.0}
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-# Codes of columns that scikit-learn has no equal of.
+# Codes of columns without an equivalent in scikit-learn.
 _OTHERS = {"hash": "a category of hashed values", "text": "text of hashed words", "date": "a date"}
 
 
@@ -37,7 +37,7 @@ def pipeline_of(model: Any, means: list[float] | None = None, threshold: float |
         fields = {"fields": [{"name": name} for name in model.feature_names_in_]}
     steps: list[tuple[str, Any]] = []
     features = None
-    # Elements of arrays are no columns of a data frame.
+    # Elements of arrays are not columns of a data frame.
     if fields and not any(field.get("dims") for field in fields["fields"]):
         names = [field["name"] for field in fields["fields"]]
         columns, features = _columns(names, fields.get("codes"), means)
@@ -56,7 +56,7 @@ def _columns(names: list[str], codes: Any, means: list[float] | None) -> tuple[C
     """What makes features of the columns, and which of the model's features each of these is."""
     import pandas
 
-    # Coded numbers are read in 32 bits, others in 64.
+    # Coded numbers are read as 32-bit floats, others as 64-bit.
     number = FunctionTransformer(np.asarray, kw_args={"dtype": "float32" if codes else "float64"})
     text = FunctionTransformer(np.asarray, kw_args={"dtype": "str"})
     fills: list[Any] = means or [None] * len(names)
@@ -141,7 +141,7 @@ def _predictor(model: Any, features: list[int] | None) -> Any:
 
 
 def _with(found: Any, targets: Any, coefficients: np.ndarray, intercepts: Any) -> Any:
-    # A fit to these targets makes what else a predictor needs.
+    # A fit to these targets sets the other attributes that a predictor needs.
     found.fit(np.zeros((len(targets), 1)), targets)
     found.coef_, found.intercept_, found.n_features_in_ = coefficients, intercepts, coefficients.shape[-1]
     return found

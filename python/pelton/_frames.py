@@ -39,12 +39,12 @@ def table_of(X: Any, is_wanted: bool) -> Any:
         table = pa.table(X)
     if not is_wanted and are_numbers(table):
         return None
-    # Dates and timestamps stay as they are: the reader takes them as it takes those of Parquet files, in UTC.
+    # Dates and timestamps stay unconverted: the reader handles them like those of Parquet files, in UTC.
     kind = pa.types
     for at, field in enumerate(table.schema):
         column = table.column(at)
         if kind.is_dictionary(field.type):
-            # Categories that are numbers are names.
+            # Numeric categories are names.
             column = column.cast(field.type.value_type).cast(pa.string())
         elif kind.is_uint64(field.type):
             column = column.cast(pa.float64(), safe=False)

@@ -135,7 +135,7 @@ class _Samples:
 
     def sample(self, at: int, key: int) -> dict[str, Any]:
         sample = self.dataset._sample(at if self.chosen is None else int(self.chosen[at]), key & _EPOCHS)
-        # Text and bytes of any length stay what they are.
+        # Text and bytes of variable length become bytes.
         return {name: value.tobytes() if name in self.texts else value for name, value in sample.items()}
 
 

@@ -189,7 +189,7 @@ def from_arrays(arrays: Any = None, **columns: Any) -> Pipeline[dict[str, Any]]:
             raise ConfigurationError(
                 f"`{name}` has {len(column)} rows and `{first}` {len(made[first])}; give arrays with one row a record"
             )
-    # Pictures go through the stages, and the rest is taken for whole batches.
+    # Pictures go through the stages; the other columns are gathered for whole batches.
     arrays = {name: column for name, column in made.items() if isinstance(column, np.ndarray)}
     pictures = {name: made.pop(name) for name, each in arrays.items() if is_picture(name, each.dtype, each.shape[1:])}
     ends = repr([(name, type(column), column[0], column[len(column) // 2], column[-1]) for name, column in made.items()])

@@ -17,7 +17,7 @@ from . import _pelton
 from ._columns import as_column
 
 ConfigurationError = _pelton.ConfigurationError
-# Digits of a code, not of a number.
+# These digits are a code, not a number.
 _CODE = re.compile(r"\s*[-+]?0\d")
 
 

@@ -6,7 +6,7 @@ import os
 import re
 from typing import Union
 
-# A byte that is not UTF-8, as `os.fsdecode` has it.
+# A byte that is not UTF-8, as `os.fsdecode` encodes it.
 _ESCAPED = re.compile("[\udc80-\udcff]")
 
 FileName = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]

@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 
     from ._classes import Words
 else:
-    # With PyTorch it is an `IterableDataset`, too (`__class__`).
+    # With PyTorch it is also an `IterableDataset` (`__class__`).
     Base = Generic
 
-# What a loop yields: dicts of samples, batches, or what functions make of them.
+# A loop yields dicts of samples, batches, or the results of functions on them.
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -73,7 +73,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         self._given: World | None = None
         self._run: Run | None = None
         self._told = Told()
-        # What another process handed on, and whether accelerate divides what comes out.
+        # State from another process, and whether accelerate divides the output.
         self._inherited: World | None = None
         self._divided = False
         self._items: Items | None = None
@@ -81,7 +81,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         self._include: tuple[str, ...] = ()
         self._choices: list[Choice] = []
 
-    # What is read, and when.
+    # Selecting and ordering records.
 
     def shuffle(self, buffer_size: None = None, *, seed: int = 0, order: str = "full") -> Pipeline[T]:
         """A new random order every epoch, by default a full one over all files, so there is no ``buffer_size`` to give.
@@ -190,7 +190,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             made._draws = numbers
         return made
 
-    # What happens to a record.
+    # Stages on a record.
 
     def decode(
         self,
@@ -307,7 +307,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         is the same for all of these, so that ranks stay in step."""
         return self._with(config={"bad_examples": policy})
 
-    # How batches are put together.
+    # Batching.
 
     @overload
     def batch(
@@ -379,7 +379,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             made._lengths = length if callable(length) else checked_lengths(length)
         return made
 
-    # How it runs.
+    # Execution.
 
     def memory(self, size: int | str) -> Pipeline[T]:
         """Memory for look-ahead, echoed examples and batches together: ``"512MiB"``, ``"2GB"`` or bytes. By default
@@ -692,7 +692,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             return
         try:
             made = None if self._opened_here() else self._opened()
-            # Another may have been faster.
+            # Another thread may have been faster.
             if not self._opened_here():
                 self._run = made
         finally:

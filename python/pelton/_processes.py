@@ -38,17 +38,17 @@ ConfigurationError = _pelton.ConfigurationError
 
 _spawn = get_context("spawn")
 
-# What workers are called, and how one ends that finds itself starting the program's loops.
+# The name of workers, and the exit status of one that would start the program's loops itself.
 _NAME = "pelton map"
 _UNGUARDED = 86
 
 # Bytes of a message; longer ones go through memory. Sockets take at least this in one piece.
 _MOST_INLINE = 32 << 10
-# How often a wait looks whether the other process lives, and how long a worker may take to end by itself.
+# How often a wait checks that the other process is alive, and how long a worker may take to end by itself.
 _LOOK_S = 1.0
 _GRACE_S = 0.5
 
-# How pickle names the program's main module.
+# The program's main module as pickle spells it.
 _MAIN = b"\x8c\x08__main__"
 
 
@@ -128,7 +128,7 @@ class Processes:
 
     def __init__(self, caller: Caller, count: int) -> None:
         own = process.current_process()
-        # A worker that imports the program may come here too, and goes no further than `start`.
+        # A worker that imports the program may get here too; `start` stops it.
         if own.daemon and not getattr(own, "_inheriting", False):
             raise ConfigurationError(
                 "`processes` is for the program's own process, and this is a worker process, which cannot start others: iterate the "
@@ -140,7 +140,7 @@ class Processes:
             raise ConfigurationError(f"worker processes read the program's file, and there is no file {path}; write the program to one")
         functions = pickled(caller)
         self._workers = [_Worker(functions) for _ in range(count)]
-        # The worker that was idle last comes first, so that one thread needs one.
+        # The most recently idle worker comes first, so that one thread needs only one worker.
         self._idle: queue.LifoQueue[_Worker] = queue.LifoQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -170,7 +170,7 @@ class Processes:
             for worker in workers:
                 worker.wait_until_ready()
         except ConfigurationError:
-            # What the others say is the same.
+            # The other workers report the same.
             _end(workers, os.getpid(), 0)
             raise
         finally:
@@ -228,7 +228,7 @@ class _Worker:
         self._channel: _Channel | None = None
         self._is_ready = False
         self._launching = threading.Lock()
-        # Whether no process is to start.
+        # Whether starting processes is disabled.
         self.ends = False
 
     def start(self) -> None:
@@ -242,7 +242,7 @@ class _Worker:
         if running is not None and not running.is_alive():
             self._forget()
         if self._process is None:
-            # In a thread, since Ctrl-C interrupts the main thread anywhere.
+            # In a thread, because Ctrl-C can interrupt the main thread anywhere.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(self._launch).result()
 
@@ -254,9 +254,9 @@ class _Worker:
             ours.send(None, [self._functions])
             # Otherwise it unblocks the signal when it starts.
             resource_tracker.ensure_running()
-            # Daemons, so that Python ends them if it comes to that.
+            # Daemons, so that Python ends them if nothing else does.
             made = _spawn.Process(target=_work, args=(theirs, "torch" in sys.modules), name=_NAME, daemon=True)
-            # Ctrl-C goes to all processes of a terminal; one that is starting would print where it was.
+            # Ctrl-C goes to all processes of a terminal; one that is starting would print a traceback.
             before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             try:
                 made.start()
@@ -315,7 +315,7 @@ class _Worker:
                 f"the worker process ended with {_told(code)} while a function had record {record}"
             ) from None
         except BaseException:
-            # Its answer may still come, and would be taken for that to another sample.
+            # Its answer may still come, and would be mistaken for that to another sample.
             self._forget(0)
             channel.close()
             raise
@@ -485,7 +485,7 @@ def _told(code: int | None) -> str:
 
 def _work(channel: _Channel, with_torch: bool) -> None:
     """What a worker process does: calls functions until the other process hangs up or ends."""
-    # No default, which programs that functions start would inherit; and not ignored, for the same reason.
+    # Neither SIG_DFL nor SIG_IGN: programs that functions start would inherit it.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     parent = parent_process()
@@ -495,7 +495,7 @@ def _work(channel: _Channel, with_torch: bool) -> None:
     with suppress(EOFError, ConnectionError):
         try:
             if with_torch:
-                # Functions that import it when they are called draw its random numbers by record there, and so here.
+                # Without workers, functions that import PyTorch when called draw its random numbers by record; so do they here.
                 importlib.import_module("torch")
             _, (functions,) = channel.receive(lives)
             caller: Caller = pickle.loads(functions)

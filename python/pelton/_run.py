@@ -27,13 +27,13 @@ from ._world import World, compare
 ConfigurationError = _pelton.ConfigurationError
 StateError = _pelton.StateError
 
-# In a state: samples of the next step that were yielded one by one, and the ranks that divided the step.
+# Keys of a state: samples of the next step that were yielded one by one, and the ranks that divided the step.
 _SAMPLES = "samples"
-# And that a worker has yielded all of its epoch; the state is after it.
+# Key: a worker has yielded all of its epoch, and the state is after it.
 _OVER = "over"
 
 
-# What ranks compare of their states before a loop begins.
+# Ranks compare these parts of their states before a loop begins.
 _COMPARED = {"data": "data set", "plan": "plan (order, seed, batch)", "stages": "vocabulary", "epoch": "epoch", "step": "step"}
 _numbers = itertools.count()
 
@@ -67,12 +67,12 @@ class Run:
         chains: Sequence[Chain],
     ) -> None:
         self.process = os.getpid()
-        # What the native part calls, and refers to weakly.
+        # Called by the native part, which refers to it weakly.
         self.chains = chains
         # Worker processes that functions run in.
         self.pools = pools
         self.source, self.native = source, native
-        # Ids of the records that take part where not all do, and what adds fields that are known by their number.
+        # Ids of the records that take part if not all do, and functions that add fields by record number.
         self.kept = kept
         self.fill = fill
         self.maps, self.batched, self.told = maps, batched, told
@@ -82,7 +82,7 @@ class Run:
         self.last_examples = 0
         self.lock = threading.RLock()
         self.next_epoch = told.epoch or 0
-        # Whether a loop began here; a worker that lives on from epoch to epoch counts by itself.
+        # Whether a loop began here; a worker that persists between epochs counts by itself.
         self.began = False
         self.loops: WeakSet[Loop[Any]] = WeakSet()
         # The position of the loop that last started or yielded something, and how often it did so in succession.
@@ -90,12 +90,12 @@ class Run:
         self.streak = 0
         # A state that the next loop begins with.
         self.resumed: dict[str, Any] | None = None
-        # Its number among the pipelines that ranks iterate, and its loops.
+        # Its index among the pipelines that ranks iterate, and its number of loops.
         self.number: int | None = None
         self.counted = 0
-        # Steps of which all loops yielded something.
+        # Steps from which all loops have yielded something.
         self.taken = 0
-        # A loader that stands at the beginning of an epoch, and for which one and share.
+        # A loader at the beginning of an epoch, with that epoch and share.
         self.parked: tuple[_pelton.Loader, tuple[Any, ...]] | None = None
         _runs.add(self)
 
@@ -200,7 +200,7 @@ class Run:
         with self.lock:
             self.told.set_epoch(epoch)
             if self.resumed is None or self.resumed["epoch"] != epoch:
-                # Otherwise the rest of this epoch comes next, as programs expect that name each epoch.
+                # Otherwise the rest of this epoch comes next, as programs that set each epoch expect.
                 self.resumed, self.recent, self.told.resumed_in = None, None, None
             self.next_epoch = epoch
 
@@ -280,7 +280,7 @@ class Run:
             if self.pools and alone:
                 for pool in self.pools:
                     stack.enter_context(pool.stopped(0))
-                # It reads the next epoch, and lacks what the workers had.
+                # The loader is reading the next epoch, without what the workers had.
                 self.park(None)
             loop.close()
 
@@ -483,7 +483,7 @@ class Loop(Iterator[T]):
         if self.mark.left is not None:
             return self.mark.left[0]
         if not self.begun and this_worker() is not None:
-            # Its epoch is that of the other workers, whatever comes next here.
+            # Its epoch is that of the other workers, even if another comes next here.
             self._claim()
         if not self.begun:
             return self._run.coming()
@@ -547,7 +547,7 @@ class Loop(Iterator[T]):
         self.mark.left = (state, meters)
         self.ended, self._loader = True, None
 
-    # Names of modules are gone where a program ends, and so are loops.
+    # At the end of a program, names of modules are gone, and so are loops.
     def __del__(self, own: Callable[[], int] = os.getpid, ends: Callable[[], bool] = sys.is_finalizing) -> None:
         if getattr(self, "_run", None) is not None and not ends() and self._run.process == own():
             self.close()

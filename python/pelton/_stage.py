@@ -14,7 +14,7 @@ import numpy as np
 
 Function = Callable[..., dict[str, Any]]
 Field = tuple[str, "str | None", tuple[int, ...], "bytes | bytearray"]
-# The fields of a sample; or between callers the sample itself, and whether its "record" is the number of the record.
+# The fields of a sample; or between callers the sample itself, and whether its "record" is the record's number.
 Given = Union[list[Field], tuple[dict[str, Any], bool, bool]]
 
 _STORED_AS = {"bool": "uint8", "uint64": "int64"}
@@ -41,13 +41,13 @@ class Caller:
         number = _Number(record)
         if isinstance(given, list):
             sample: dict[str, Any] = {name: _decoded(dtype, dims, data) for name, dtype, dims, data in given}
-            # Functions before augmentation, and programs that make records, leave theirs among the fields.
+            # Functions before augmentation, and programs that make records, put their label among the fields.
             own_label = "label" in sample
             if not own_label and self.whole_labels is not None:
                 sample["label"] = int(label) if self.whole_labels else label
             elif own_label and getattr(sample["label"], "ndim", 1) == 0:
                 sample["label"] = sample["label"].item()
-            # A field of the data with this name stays what it is.
+            # If the data has a field with this name, it stays unchanged.
             numbered = "record" not in sample
             if numbered:
                 sample["record"] = number
@@ -64,7 +64,7 @@ class Caller:
                 sample.setdefault("record", number)
         if not self.last:
             return sample, numbered, own_label
-        # A label that is not returned stays the record's own; the number of the record is in the batch's ids.
+        # If the function returns no label, the record keeps its own; the record's number is in the batch's ids.
         left_out = set() if own_label or "label" in made else {"label"}
         if numbered and isinstance(sample["record"], _Number):
             left_out.add("record")
@@ -135,7 +135,7 @@ def _takes_rng(function: Function) -> bool:
 def _decoded(dtype: str | None, dims: tuple[int, ...], data: bytes | bytearray) -> Any:
     if dtype is None:
         return bytes(data)
-    # Memory of its own, so that a function may write to it.
+    # A copy, so that a function may write to it.
     own = data if isinstance(data, bytearray) else bytearray(data)
     return np.frombuffer(own, dtype).reshape(dims)
 

@@ -44,11 +44,11 @@ class Told:
     """
 
     def __init__(self) -> None:
-        # Times that the epoch was set, the epoch, whether a worker read, and the seed of the iteration that last did.
+        # How often the epoch was set, the epoch, whether a worker has read, and the seed of the last iteration that did.
         self._shared: Any = None
         self._alone = [0, 0, 0, 0]
         self._seen = 0
-        # The process with a state that was loaded and not yet gone on from.
+        # The process with a state that was loaded but not resumed yet.
         self.resumed_in: int | None = None
 
     def share(self) -> None:

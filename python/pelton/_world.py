@@ -26,7 +26,7 @@ ALONE = World(0, 1, "default")
 TORCH = "torch.distributed"
 
 # From the innermost launcher to the outermost: torchrun, Ray Train and Lightning; Open MPI; MPICH and its relatives; and
-# Slurm, whose variables count only inside a step: a batch script has those of its allocation, but runs once.
+# Slurm. Its variables count only inside a step: a batch script has those of its allocation, but runs once.
 _LAUNCHERS = [
     ("RANK", "WORLD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
@@ -76,7 +76,7 @@ def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[st
     if store.add(f"pelton/{key}/told", 1) == 1:
         store.set(f"pelton/{key}", json.dumps([world.rank, own]))
         return None
-    # The first to count tells at once.
+    # The first process to count stores its values right away, so this wait is short.
     rank, told = json.loads(store.get(f"pelton/{key}"))
     return None if told == own else (world._replace(rank=rank), told)
 
@@ -109,7 +109,7 @@ def _of_environment() -> World:
     if not found:
         return ALONE
     (world, said), *outer = found
-    # One launcher may start another, which starts at least as many processes; torchrun says that it did.
+    # One launcher may start another, which starts at least as many processes; torchrun sets a variable if it did.
     for other, also in [] if "TORCHELASTIC_RUN_ID" in os.environ else outer:
         if other.size > world.size or (other.size == world.size and other.rank != world.rank):
             raise ValueError(f"the environment has {said}, but also {also}; {_REMEDY}")

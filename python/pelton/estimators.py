@@ -48,12 +48,12 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearClassifier", "LinearRegressor", "LogisticRegression", "to_sklearn"]
 
-# Rows examined to see whether float32 is precise enough for a column: whether its mean is more than this many standard
-# deviations from 0. From the next number on, float32 leaves out whole numbers.
+# Rows examined to decide whether float32 is precise enough for a column; it is not if the mean is more than `_COARSE`
+# standard deviations from 0. From `_MOST_EXACT` on, float32 skips whole numbers.
 _LOOKED_AT = 4096
 _COARSE = 32768.0
 _MOST_EXACT = 2.0**24
-# Of targets: from here on, float32 rounds by more than a 100 000th of their standard deviation.
+# For targets: from here on, float32 rounds by more than a 100 000th of their standard deviation.
 _FAR = 256.0
 # Losses of a regression, and whether they have an epsilon.
 _REGRESSIONS = {
@@ -63,9 +63,9 @@ _REGRESSIONS = {
     "huber": True,
     "poisson": False,
 }
-# Losses of classes that have probabilities.
+# Classification losses that give probabilities.
 _PROBABLE = ("multinomial", "logistic")
-# Threads that load files, as the command has.
+# Threads that load files, as in the command.
 _LOADING_THREADS = 3
 
 
@@ -140,12 +140,12 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
             sample_weight = _check_sample_weight(sample_weight, np.empty((len(y), 1)))
         classes, labels, config = self._labels(y, sample_weight)
         if "missing" in data and are_numbers(table):
-            # The model keeps what stands for missing numbers in the codes of its columns, so `predict` fills them in, too.
+            # The model keeps replacements for missing numbers in the codes of its columns, so `predict` fills them in, too.
             data = {**data, "columns": {"*": "number", **(data.get("columns") or {})}}
         label = "y"
         while label in table.column_names:
             label += "_"
-        # Far targets are centred where files are read.
+        # Targets far from 0 are centred when files are read.
         column = labels.astype(np.int64) if len(classes) else y.astype(np.float64)
         self._begins(classes)
         with written(table.append_column(label, [column])) as file:
@@ -202,7 +202,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         names = getattr(self, "_feature_names", None) or [str(name) for name in getattr(self, "feature_names_in_", [])]
         if not names:
             names = [f"x{at}" for at in range(count)]
-        # Hashed columns share the last ones.
+        # Hashed columns share the last features.
         return np.array(names + [f"hash{at}" for at in range(count - len(names))], dtype=object)
 
     def summary_frame(self) -> pd.DataFrame:
@@ -222,7 +222,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         for row in rows:
             row.pop("is_unbounded", None)
             if not hasattr(self, "_feature_names") and row["name"] != "intercept":
-                # An array's are numbered.
+                # Columns of an array are numbered.
                 row["name"] = names[int(row["name"].split()[-1])]
         frame = pd.DataFrame(rows).rename(columns={"statistic": self._inference["statistic"]})
         return frame.set_index([name for name in ("class", "name") if name in frame]).astype(float)
@@ -302,7 +302,7 @@ class _LinearModel(BaseEstimator):  # type: ignore[misc]
         return config if self.max_epochs is None else {**config, "epochs": int(self.max_epochs)}
 
     def _seed(self) -> int:
-        # A number is the command's own `--seed`.
+        # A number is passed as the command's `--seed`.
         if isinstance(self.random_state, numbers.Integral) and self.random_state >= 0:
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
@@ -410,7 +410,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
             raise ValueError(f"y has one class only, {_plain(classes[0])!r}; training needs at least two classes")
         factors = compute_class_weight(self.class_weight, classes=classes, y=y)
         if self.class_weight == "balanced" and sample_weight is not None:
-            # A row of weight 2 is as one that is there twice; not all versions of scikit-learn count so.
+            # A row of weight 2 counts like two rows; not all versions of scikit-learn do that.
             shares = np.bincount(places, weights=sample_weight, minlength=len(classes))
             factors = np.where(shares > 0, shares.mean() / np.where(shares > 0, shares, 1.0), 1.0)
         weights = [(str(place), factor) for place, factor in enumerate(factors.tolist())]
@@ -462,7 +462,7 @@ class _Classifier(ClassifierMixin, _LinearModel):  # type: ignore[misc]
         values = self.decision_function(X)
         if values.ndim == 1:
             return log_expit(np.column_stack([-values, values]))
-        # Of low values all shares may be smaller than numbers can be, but not their ratios.
+        # With low values all shares may underflow, but not their ratios.
         shares = values if self.loss == "multinomial" else log_expit(values)
         return log_softmax(shares, axis=1)
 

@@ -191,7 +191,7 @@ class KnnSoftmax(torch.nn.Module):
                 getattr(torch, precision),
                 None if weights is None else weights.to(self.device),
             )
-        # What makes a loss go backward also where nothing before the head learns.
+        # Makes `backward` reach the head even if nothing before it learns.
         self._anchor = torch.zeros(0, requires_grad=True)
 
     def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

@@ -22,7 +22,7 @@ def to_dataset(pipeline: AnyPipeline) -> tf.data.Dataset:
     The signature is that of the first batch, with the first dimension of every array open. Ragged fields become ragged
     tensors.
     """
-    # A copy, since looking at a batch must not count as an epoch.
+    # A copy, because looking at a batch must not count as an epoch.
     first = next(iter(copy.copy(pipeline)))
 
     def spec(value: Any) -> Any:

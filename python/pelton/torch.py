@@ -11,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from ._batch import Batch, Ragged
 
-# Functions that draw and take a generator. Others that draw, such as dropout, keep PyTorch's own.
+# Random functions that take a generator. Others, such as dropout, keep PyTorch's own.
 _DRAW = {
     torch.rand, torch.randn, torch.randint, torch.randperm, torch.normal, torch.bernoulli, torch.multinomial, torch.poisson,
     torch.Tensor.bernoulli, torch.Tensor.bernoulli_, torch.Tensor.cauchy_, torch.Tensor.exponential_, torch.Tensor.geometric_,
@@ -63,7 +63,7 @@ def _randn_like(generator: torch.Generator, like: torch.Tensor, **options: Any) 
     return torch.empty_like(like, **options).normal_(generator=generator)
 
 
-# Those that take none.
+# Random functions that take none.
 _LIKE = {torch.rand_like: _rand_like, torch.randn_like: _randn_like}
 
 

@@ -1,4 +1,4 @@
-//! An array of a batch, as other libraries see it.
+//! An array of a batch, for other libraries.
 
 use std::sync::Arc;
 

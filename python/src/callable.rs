@@ -43,7 +43,7 @@ impl Callable {
         at: &Appearance,
     ) -> PyResult<Vec<Made>> {
         let fields = PyList::empty(py);
-        // A record that is made has none before.
+        // A generated record has no earlier fields.
         let given = sample.iter().filter(|_| self.makes.is_none());
         for (name, value) in given {
             let dtype = match value {

@@ -68,7 +68,7 @@ pub(crate) fn of_feed(py: Python<'_>, error: &FeedError) -> PyErr {
             offset,
             problem,
         } => {
-            // Items of a program lie in no file.
+            // Items of a program are not in a file.
             let sentence = if path.to_string_lossy().starts_with("items:") {
                 format!(
                     "item {record}: {problem}; repair or leave it out, or skip bad items with `on_bad_record` skip"

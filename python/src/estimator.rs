@@ -1,9 +1,8 @@
-//! Linear models over arrays and files: what the classifiers of `estimators.py` call.
+//! Linear models over arrays and files, for the classifiers of `estimators.py`.
 //!
-//! An array comes piece by piece as bytes, which are copied once, to where the solver reads them: it keeps rows of
-//! f32 side by side, and memory that Python may change meanwhile could only be borrowed by unsafe code. NumPy
-//! makes the pieces, so that any type and order of memory goes the same way, and no copy of the whole is made on
-//! it.
+//! An array arrives piece by piece as bytes, which are copied once, into the solver's memory: the solver stores rows of
+//! f32 contiguously, and only unsafe code could borrow memory that Python may change meanwhile. NumPy makes the
+//! pieces, so all types and memory orders take the same path, without another copy of the whole array.
 
 use std::borrow::Cow;
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! What keeps a head from working, as exceptions.
+//! Errors of heads as exceptions.
 
 use std::fmt;
 use std::ops::Range;

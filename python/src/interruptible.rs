@@ -37,12 +37,12 @@ pub(crate) fn interruptible_or<T: Send>(
         let receiver = Mutex::new(receiver);
         let started = std::thread::Builder::new().spawn_scoped(scope, move || {
             if let Some(done) = work() {
-                // Nobody listens any more once a signal was raised.
+                // After a signal, nobody receives the result.
                 let _ = sender.send(done);
             }
         });
         let Ok(worker) = started else {
-            // The system starts no more threads: signals wait until it is done.
+            // If no thread can be started, signals wait until the work is done.
             return Ok(py.detach(work).expect("nobody else did it"));
         };
         loop {

@@ -1,11 +1,11 @@
-//! The module `pelton._pelton`, on which the Python package stands.
+//! The module `pelton._pelton`, the native part of the Python package.
 //!
-//! Settings come as JSON of the configurations that the command reads too, so that a name means the same everywhere;
-//! what is friendlier in Python is made in Python, in the files next to this crate's `src`. A `source::Source` is data
-//! that was opened, a `pipeline::Pipeline` what happens to its records, a `loader::Loader` returns batches,
-//! whose arrays (`array::Array`) NumPy borrows without a copy. `estimator` trains linear models on arrays and files; a
-//! `head::Head` is a head over very many classes, and ranks that share one find each other through a
-//! `listener::Listener`. The command that the package installs is `command`.
+//! Settings arrive as JSON in the configuration format of the command, so that a name means the same everywhere; the
+//! friendlier interface is written in Python, in the files next to this crate's `src`. A `source::Source` is opened
+//! data, a `pipeline::Pipeline` the stages on its records, a `loader::Loader` returns batches; NumPy borrows their
+//! arrays (`array::Array`) without a copy. `estimator` trains linear models on arrays and files; a `head::Head` is a
+//! head over very many classes, and ranks that share one find each other through a `listener::Listener`. `command` is
+//! the command that the package installs.
 
 mod array;
 mod callable;

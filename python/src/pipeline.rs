@@ -1,4 +1,4 @@
-//! What happens to the records of a source on their way to batches.
+//! The stages from a source's records to batches.
 
 use std::sync::Arc;
 

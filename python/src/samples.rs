@@ -1,4 +1,4 @@
-//! Samples by number, for libraries that draw numbers themselves.
+//! Samples by index, for libraries that draw indices themselves.
 
 use pelton_batch::Fields;
 use pelton_plan::Place;

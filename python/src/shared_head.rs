@@ -1,8 +1,8 @@
 //! A head shared by several processes: each gives its own examples and has a part of the classes.
 //!
-//! A step is: classes are chosen, batches scored, their losses go backward, the weights move. Unless classes are
-//! chosen for several batches together, a step has one batch, and one that never went backward is forgotten for
-//! the next.
+//! A step chooses classes, scores batches, runs their losses backward and moves the weights. Unless classes are
+//! chosen for several batches together, a step has one batch, and the next batch replaces one that never went
+//! backward.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -149,7 +149,7 @@ impl SharedHead {
             None => all.labels.len() as f64,
             Some(factors) => factors.iter().copied().map(f64::from).sum(),
         };
-        // Where none counts, the gradient is 0.
+        // If no example counts, the gradient is 0.
         let counted = if counted > 0.0 { counted } else { 1.0 };
         let weight = 1.0 / counted as f32;
         let scored = self

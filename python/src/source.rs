@@ -1,4 +1,4 @@
-//! Data that was opened.
+//! Opened data.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -205,7 +205,7 @@ impl Source {
         let place = dataset.locate(id);
         let file = &dataset.files()[place.file as usize];
         let path = file.record_path(id - file.first_id());
-        // Of a folder every file begins with its record.
+        // In a folder, every file begins with its record.
         let offset = if file.is_folder() { 0 } else { place.offset };
         Ok((path.display().to_string(), offset))
     }

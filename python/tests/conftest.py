@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 
-# What a shell starts in the background ignores Ctrl-C, and so would the programs of tests.
+# Programs that a shell starts in the background ignore Ctrl-C, and so would those of the tests.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -39,7 +39,7 @@ def test_every_parameter_is_explained(api: Any) -> None:
         text = inspect.getdoc(function)
         assert text, f"{name} has no documentation"
         names = [parameter for parameter in inspect.signature(function).parameters if parameter != "self"]
-        # One that takes a single thing says what it is by what it does.
+        # A function with a single argument explains it by its description.
         if len(names) > 1:
             for parameter in names:
                 assert parameter in text, f"{name} does not explain `{parameter}`"

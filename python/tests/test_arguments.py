@@ -16,15 +16,15 @@ import pelton
 WRONG: dict[str, Any] = {
     "None": None, "int": 3, "float": 1.5, "bytes": b"z", "str": "zz", "list": [object()], "dict": {"zz": 1}, "object": object(),
 }  # fmt: skip
-# What annotations mention where a value of this type may be meant.
+# Words in annotations that allow a value of this type.
 FITS = {
     "None": "None", "int": "int|float|Classes", "float": "float", "bytes": "bytes|FileName|Paths", "str": "str|PathLike|FileName|Paths|Any$",
     "list": "Sequence|tuple|ArrayLike|Classes|Words|Iterable", "dict": "Mapping|Iterable|Any$", "object": "$^",
 }  # fmt: skip
-# What errors of the languages below look like.
+# Patterns of errors from the languages below.
 BARE = r"object has no attribute|object is not|invalid type|expected value|missing field|unknown variant|line \d+ column|argument '|not supported between|must be real|cannot unpack|panicked"
 
-# Arguments that a call needs next to the one that is wrong.
+# Arguments that a call needs in addition to the wrong one.
 VALID: dict[str, dict[str, Any]] = {
     "mix": {"pipelines": [], "shares": [1.0]}, "echo": {"times": "batch:2"}, "take": {"records": 5}, "skip": {"records": 5},
     "split": {"share_of_first": 0.5}, "filter": {"function": lambda sample: True}, "map": {"function": lambda sample: sample},

@@ -100,7 +100,7 @@ def test_changed_records_are_refused(kind: str, epochs: int, tmp_path: Path) -> 
     _change(path, suits)
     with pytest.raises(pelton.DataError, match=f"{name}: contains other records"):
         _batches(path, options).load_state_dict(state)
-    # Where the times say nothing, the end of the epoch does, once a whole one is known.
+    # If modification times show nothing, the check at the end of the epoch does, once a whole epoch is known.
     resumed = _batches(path, options)
     resumed.load_state_dict({**state, "files": resumed.state_dict()["files"]})
     with pytest.raises(pelton.DataError, match=f"{name}: contains other records"):

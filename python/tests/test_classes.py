@@ -59,7 +59,7 @@ def test_other_classes_warn_once(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         assert labels_of(validation.batch(7)) == [0, 1] * 15
         assert labels_of(pelton.load(labelled(tmp_path, "same", ["a", "c", "b"]))) == [0, 2, 1] * 10
-        # Another task, and numbers, which are the same everywhere.
+        # Another task, and numeric classes, which are the same everywhere.
         assert pelton.load(labelled(tmp_path, "other", ["x", "y"])).classes == ["x", "y"]
         assert pelton.load(labelled(tmp_path, "numbers", [4, 7])).classes == []
 
@@ -73,7 +73,7 @@ def test_labels_become_places(tmp_path: Path) -> None:
     seen = []
     assert labels_of(listed.map(lambda sample: seen.append(sample["label"]) or {"x": sample["x"]})) == [2, 0, 1] * 10
     assert set(seen) == {0, 1, 2}
-    # A pipeline is taken at its word: by value, as its own labels are.
+    # Classes from a pipeline map by value, like its own labels.
     assert labels_of(pelton.load(path, classes=pelton.load(path))) == [50, -3, 7] * 10
     assert labels_of(pelton.load(path, classes=listed)) == [2, 0, 1] * 10
     few = labelled(tmp_path, "few", [0, 3, 1])

@@ -44,9 +44,9 @@ def endpoint() -> Iterator[str]:
 
 
 def put(url: str, body: bytes) -> None:
-    # The server wants to be told an account, and checks nothing.
+    # The server requires an account, but checks nothing.
     sign = "AWS4-HMAC-SHA256 Credential=key/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
-    # A body of the default type would be taken for a form.
+    # The server would parse a body of the default type as a form.
     headers = {"Authorization": sign, "Content-Type": "application/octet-stream"}
     request = urllib.request.Request(url, body, headers, method="PUT")
     urllib.request.urlopen(request, timeout=10).close()

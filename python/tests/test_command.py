@@ -36,7 +36,7 @@ def test_version_and_help(how: str, tmp_path: Path) -> None:
     assert (version.returncode, version.stdout, version.stderr) == (0, f"pelton {pelton.__version__}\n".encode(), b"")
     shown = run(tmp_path, "bench", "--help", how=how)
     assert shown.returncode == 0 and b"Usage: pelton bench" in shown.stdout
-    # What a default build has.
+    # The features of a default build.
     shown = run(tmp_path, "--help", how=how)
     assert shown.returncode == 0 and b"  serve " in shown.stdout
 

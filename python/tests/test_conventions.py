@@ -172,7 +172,7 @@ def test_a_table_names_files_and_its_columns_are_fields(photos: tuple[list[str],
     assert (batch["age"] == batch.ids + 100).all()
     with pytest.raises(pelton.ConfigurationError, match="no column `name`; it has file, class"):
         pelton.from_manifest(tmp_path / "table.csv", files="name")
-    # As data frames are saved, with the numbers of their rows.
+    # As data frames are saved, with row numbers.
     (tmp_path / "saved.csv").write_text(",file,age\n" + "".join(f"{k},{path},7\n" for k, path in enumerate(paths)))
     (tmp_path / "list.json").write_text(json.dumps([{"file": path, "age": 7} for path in paths], indent=1))
     for name in ("saved.csv", "list.json"):
@@ -287,7 +287,7 @@ def test_boxes_move_with_their_picture_by_every_way(tmp_path: Path) -> None:
     data = pelton.from_manifest({"file": names, "boxes": boxes}, files="file", folder=tmp_path).decode("image")
     np.testing.assert_array_equal(data.resize((40, 60)).dataset()[2]["boxes"], 2 * arrays[2])
     assert next(iter(data.resize((40, 60)).map(dict).batch(3)))["boxes"][2].tolist() == (2 * arrays[2]).tolist()
-    # As they are where nothing moves.
+    # Unchanged if nothing moves.
     np.testing.assert_array_equal(next(iter(data.batch(4, collate="ragged")))["boxes"][2], arrays[2])
     with pytest.raises(pelton.DataError, match="its `bbox` has 4 and would stay as it is while its picture is cropped"):
         next(iter(pelton.from_arrays(image=images, bbox=np.ones((12, 4))).flip().batch(4)))
@@ -366,7 +366,7 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
     train, valid = data.split(0.75)
     assert sorted(ids(train) + ids(valid)) == list(range(RECORDS)) and 30 < len(ids(train)) < 55
     assert ids(data.split(0.75, seed=1)[0]) != ids(train)
-    # More records leave those there were where they are.
+    # With more records, the old ones keep their side of the split.
     more = pelton.from_arrays(image=np.concatenate([images, images]), label=np.tile(labels, 2))
     assert [i for i in ids(more.split(0.75)[0]) if i < RECORDS] == ids(train)
     with pytest.raises(pelton.ConfigurationError, match="leaves none"):
@@ -376,7 +376,7 @@ def test_records_are_chosen(arrays: tuple[np.ndarray, np.ndarray]) -> None:
 def test_columns_of_other_kinds() -> None:
     big_endian = np.arange(4, dtype=">i4")
     assert next(iter(pelton.from_arrays(x=big_endian).batch(4)))["x"].dtype == np.dtype("i4")
-    # Items without a label get none, whatever functions see.
+    # Items without a label get none, even though functions receive the fields.
     for data in [pelton.from_arrays(x=[1, 2]), pelton.from_sequence([{"x": 1}, {"x": 2}])]:
         assert list(next(iter(data.map(lambda sample: {**sample, "y": "label" in sample}).batch(2)))) == ["x", "y"]
     halves = pelton.from_sequence([1.0, 2.0]), pelton.from_sequence([3.0])

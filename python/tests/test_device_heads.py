@@ -67,7 +67,7 @@ def test_a_margin_beyond_half_a_turn_is_that_of_the_head_in_rust(logits: str) ->
     margin = (1.3, 0.5, 0.2) if logits == "combined" else 0.5
     heads = [KnnSoftmax(CLASSES, DIM, "full", logits=logits, margin=margin, device=device) for device in (None, "cpu")]
     noise, labels = examples(40)
-    # From the own class to what is opposite it.
+    # From the own class to its opposite.
     towards = torch.linspace(1, -1, 40)[:, None]
     found = []
     for head in heads:
@@ -165,7 +165,7 @@ def test_half_precision_is_near_and_rounds_without_bias() -> None:
             close(found[0], expected[0], 3e-3)
             close(found[1], expected[1], 3e-2)
         assert half.weight.dtype == torch.bfloat16
-    # A number between two of bf16, many times: a step of 0 rounds it again.
+    # A number between two bf16 values, many times: a step of 0 rounds it again.
     head = device_head(precision="bfloat16", momentum=0.0)
     before = head.weight.double()
     for step in range(200):
@@ -195,7 +195,7 @@ def test_the_graph_is_exact_in_half_precision() -> None:
         expected = unit @ unit.T
         found = expected.gather(1, head._native.graph.ids.long())
         best = expected.topk(8).values
-        # Equal but for the order of neighbours that f32 cannot tell apart.
+        # Equal except for the order of neighbours at equal distance in f32.
         close(found, best, 1e-6)
 
 
@@ -274,12 +274,12 @@ def test_a_loss_that_overflowed_is_dropped_where_it_was_scaled() -> None:
     with pytest.raises(ValueError, match="not finite"):
         head.step(0.5)
     close(head.weight, plain.weight)
-    # One that was scored and never went backward is no reason.
+    # A batch that was scored without `backward` does not skip the step.
     head.select(labels)
     head(features, labels)
     head(features[1:], labels[1:]).backward()
     assert head.step(0.0)
-    # Nor does the mean of features keep what overflowed.
+    # The mean of features does not keep overflowed values either.
     centred = device_head(centre=True)
     stepped(centred, 1)
     before = centred.mean
@@ -358,7 +358,7 @@ def test_states_of_ranks_join(tmp_path: Path) -> None:
         other.load_state_dict(halves[0])
     other.load_state_dict(join_states(halves))
     assert torch.equal(other.weight, head.weight)
-    # Pieces may come twice, in any order.
+    # Pieces may be repeated, in any order.
     other.load_state_dict(join_states([halves[1], halves[0], halves[1]]))
     assert torch.equal(other.weight, head.weight)
     with pytest.raises(pelton.StateError, match="has 5 neighbours a class, and this head k=7"):

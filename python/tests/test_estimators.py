@@ -124,7 +124,7 @@ def test_a_weight_counts_as_so_many_rows(loss, solver, classes, scale):
     assert weighted.dual_ <= repeated.primal_ * (1 + 1e-9) and repeated.dual_ <= weighted.primal_ * (1 + 1e-9)
     difference = np.abs(weighted.coef_ - repeated.coef_).max()
     assert difference < 0.02 and difference < 0.2 * np.abs(weighted.coef_ - plain.coef_).max()
-    # What removed rows hold does not matter.
+    # The content of removed rows does not matter.
     X[counts == 0], y[counts == 0] = 1e6, 1 - np.minimum(y[counts == 0], 1)
     again = make(loss, **settings).fit(X, y, sample_weight=counts)
     assert again.primal_ == pytest.approx(weighted.primal_, rel=2e-5)
@@ -168,7 +168,7 @@ def test_the_gap_bounds_the_distance_to_the_optimum(loss, C, solver, tol):
     assert model.primal_ == pytest.approx(value, rel=1e-12)
     assert model.gap_ == pytest.approx(model.primal_ / model.dual_ - 1.0, abs=1e-12)
     assert model.gap_ <= tol
-    # The other's solution lies above the optimum by no more than its own tolerance.
+    # The other's solution is above the optimum by no more than its own tolerance.
     assert model.dual_ <= best * (1.0 + 1e-12)
     assert value - best <= model.gap_ * model.dual_
     # P is 1-strongly convex: ½‖w − w*‖² ≤ P(w) − P*.
@@ -200,7 +200,7 @@ def test_agrees_with_liblinear_on_a9a(loss, data):
     assert model.primal_ <= best * (1.0 + 1e-5)
     assert model.primal_ == pytest.approx(objective(loss, C, model.coef_[0], model.intercept_[0], X, y), rel=1e-9)
     assert (model.predict(X) == other.predict(X)).mean() > 0.998
-    # The same file, read by Pelton, by the solver that files of this size get.
+    # The same file, read by Pelton, with the solver it picks for files of this size.
     model = make(loss, C=C, tol=1e-5, solver="newton").fit(X, y)
     from_file = make(loss, C=C, tol=1e-5, solver="newton").fit(path)
     np.testing.assert_array_equal(from_file.coef_, model.coef_)
@@ -215,7 +215,7 @@ def test_agrees_with_liblinear_on_a9a(loss, data):
 @pytest.mark.parametrize("loss", LOSSES)
 def test_files_give_the_model_of_the_array(tmp_path, loss, scale, solver, classes):
     X, y = problem(classes=classes)
-    # LIBLINEAR's order of classes is that of first appearance, which here is scikit-learn's too.
+    # LIBLINEAR orders classes by first appearance, which here is scikit-learn's order too.
     y[:classes] = np.arange(classes)
     path = tmp_path / "rows.csv"
     columns = ["a", "label", *"bcdefgh"]
@@ -502,7 +502,7 @@ def test_a_failed_fit_changes_nothing():
 @pytest.mark.parametrize("solver", ["newton", "coordinate-descent"])
 @pytest.mark.parametrize("of_files", [False, True])
 def test_ctrl_c_ends_a_fit(tmp_path, solver, of_files):
-    # Features of very different sizes, which take longer than anybody waits.
+    # Features of very different sizes, which would take very long.
     X, y = problem(rows=100_000, features=20, noise=0.8)
     X *= np.float32(10.0) ** np.linspace(-3, 3, 20, dtype=np.float32)
     classes = np.arange(len(y)) % 50
@@ -522,7 +522,7 @@ def test_ctrl_c_ends_a_fit(tmp_path, solver, of_files):
     timer.start()
     with pytest.raises(KeyboardInterrupt):
         model.fit(*arguments)
-    # A second, and another where other programs hold the processors.
+    # A second, and another in case other programs are using the processors.
     assert time.monotonic() - sent[0] < 2.0
     assert not hasattr(model, "coef_")
 
@@ -572,11 +572,11 @@ def test_columns_far_from_zero_are_centred_before_they_are_rounded(tmp_path):
         models.append(LogisticRegression(C=100, scale="standard").fit(tmp_path / name))
     for model in models:
         assert model.score(X, y) > 0.97 and model.gap_ <= 1e-4
-        # Seconds are whole numbers, which are not rounded either where they are predicted for.
+        # Seconds are whole numbers; `predict` does not round them either.
         assert model.score(X.astype(object), y) > 0.97
     seconds = X[:, :1].astype(np.int64)
     assert LogisticRegression(C=100, scale="standard").fit(seconds, y).score(seconds, y) > 0.97
-    # A constant column is what it is without.
+    # A constant column changes nothing.
     constant = np.column_stack([X, np.full(len(X), 1.6e9)])
     assert LogisticRegression(C=100, scale="standard").fit(constant, y).score(constant, y) > 0.97
 
@@ -590,7 +590,7 @@ def test_columns_far_from_zero_are_refused_without_centring(tmp_path):
         with pytest.raises(pelton.ConfigurationError, match="t.csv: column 1 has values about 1.60000003.*`scale` standard"):
             LogisticRegression(scale=scale).fit(tmp_path / "t.csv")
     LogisticRegression().fit(X - [1.6e9, 0.0], y)
-    # Large numbers that differ as much are no trouble.
+    # Large numbers with a large spread work.
     LogisticRegression(scale="max-abs").fit(X * [[1e6, 1.0]] * np.arange(1, len(X) + 1)[:, None], y)
 
 

@@ -102,7 +102,7 @@ def test_timm(photos: Path) -> None:
     check(seen(photos.parent, "timm_train.py", "photos", side=False))
 
 
-# The libraries of each program, where it saves, what its first run needs to know, and where its ranks are an option of its own.
+# The libraries of each program, its output option, the options of its first run, and its option for ranks, if it has one.
 RESUMED = {
     "torchrun.py": ((), ["--checkpoint", "run.pt"], [], None),
     "accelerate_resume.py": (("accelerate",), ["--out", "run"], [], None),

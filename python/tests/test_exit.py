@@ -23,7 +23,7 @@ def slow(sample):
 p = pelton.load({path!r}).shuffle().map(slow).batch(100)
 """
 
-#: What a program does, and how it ends.
+#: The work of a program, and how it ends.
 ENDS = {
     "one epoch": ("for b in p: pass", 0),
     "break": ("for b in p: break", 0),
@@ -72,7 +72,7 @@ def test_a_program_ends(how: str, python: str, tmp_path: Path) -> None:
         assert seconds < 20 and "panicked" not in told and "Fatal" not in told
 
 
-#: Behind the first epoch the server answers no more.
+#: After the first epoch the server stops answering.
 DEAD = {
     "break": ("for b in p:\n  hang()\n  break", 0),
     "exception": ("for b in p:\n  hang()\n  raise SystemError('mine')", 1),

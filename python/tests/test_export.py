@@ -96,7 +96,7 @@ def test_regressors_of_frames(model) -> None:
     model.fit(frame, np.exp(target), missing="mean")
     for rows in (frame, strangers()):
         check(model.to_sklearn(), model, rows)
-    # Far ones need an intercept.
+    # Targets far from 0 need an intercept.
     far = 1e6 if model.fit_intercept else 1e3
     frame, target = frame[["age", "income"]].fillna(40.0), target + far
     check(to_sklearn(model.fit(frame, target)), model, frame)
@@ -164,7 +164,7 @@ def test_runs_of_numbers(tmp_path) -> None:
         rows = table if name == "t.csv" else table.iloc[:, :-1].to_numpy()
         np.testing.assert_allclose(to_sklearn(tmp_path / "run").predict(rows), expected, rtol=1e-6)
         if name == "t.csv":
-            # The mean of a column stands for what is missing.
+            # The mean of a column replaces missing values.
             rows = pd.concat([rows, rows.mean().to_frame().T, rows.iloc[:1] * np.nan])
             mean, missing = to_sklearn(tmp_path / "run").predict(rows)[-2:]
             assert missing == pytest.approx(mean, rel=1e-5)
@@ -226,7 +226,7 @@ def test_what_has_no_equal_is_refused(tmp_path) -> None:
         LogisticRegression().to_sklearn()
     with pytest.raises(ConfigurationError, match="there is no run folder or model file"):
         to_sklearn(tmp_path / "none")
-    # What Pelton refuses is refused.
+    # The exported model refuses the same values as Pelton.
     model = LogisticRegression().fit(frame[["income", "children"]], y)
     with pytest.raises(ValueError, match="NaN"):
         model.to_sklearn().predict(strangers())

@@ -17,10 +17,10 @@ def test_jax_gets_the_same_numbers(rows: tuple[Path, np.ndarray]) -> None:
     for batch in pelton.load(path).shuffle(seed=1).batch(100).jax():
         assert isinstance(batch["x"], jax.Array)
         seen.append((batch.ids, batch["x"]))
-    # Arrays that were kept are as they were, whatever the loader did with its memory since.
+    # Arrays that were kept are unchanged, even after the loader reused memory.
     for ids, array in seen:
         np.testing.assert_array_equal(np.asarray(array), values[ids])
-    # NumPy's arrays go by DLPack too, without a copy.
+    # NumPy's arrays also support DLPack, without a copy.
     batch = next(iter(pelton.load(path).batch(100)))
     shared = jax.dlpack.from_dlpack(batch["x"])
     np.testing.assert_array_equal(np.asarray(shared), values[:100])

@@ -29,7 +29,7 @@ def test_functions_make_the_fields_that_they_return(rows: tuple[Path, np.ndarray
         np.testing.assert_array_equal(batch["label_too"], batch.ids % 7)
         seen += len(batch.ids)
     assert seen == 1003
-    # Text of unequal length is put together with offsets where one asks for it.
+    # Text of unequal length is batched with offsets on request.
     ragged = pelton.load(path).map(doubled).batch(50, collate="ragged")
     batch = next(iter(ragged))
     assert batch["name"].texts() == [f"record {i}" for i in batch.ids]

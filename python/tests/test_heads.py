@@ -117,7 +117,7 @@ def test_half_precision_is_near_and_measures_as_single() -> None:
 @pytest.mark.parametrize("scale", [1.0, 64.0, 128.0, 1000.0])
 @pytest.mark.parametrize("device", [None, "cpu"])
 def test_large_scales_are_cross_entropy_too(logits: str, scale: float, device: str | None) -> None:
-    # Of few classes no cosine is near 1, and e^(scale * (cosine - 1)) is nothing in single precision.
+    # With few classes no cosine is near 1, and e^(scale * (cosine - 1)) underflows in single precision.
     margin = MARGINS["combined"] if logits == "combined" else 0.3
     head = KnnSoftmax(5, DIM, "full", logits=logits, scale=scale, margin=margin, device=device)
     features, labels = examples(9, classes=5)
@@ -161,7 +161,7 @@ def test_rows_that_take_no_part_stay_with_adamw(device: str | None) -> None:
     mean, square = torch.zeros_like(weight), torch.zeros_like(weight)
     for step in range(9):
         head(examples(8, step)[0].requires_grad_(), examples(8, step)[1]).backward()
-        # The mean of gradients shows which of them there were.
+        # The mean of gradients shows which rows had a gradient.
         head.step(0.01)
         blocks = {name: torch.as_tensor(rows).clone() for name, _, _, rows in head.get_extra_state()["blocks"]}
         active = (blocks["steps"] != taken).flatten()
@@ -204,7 +204,7 @@ def test_class_weights_are_those_of_cross_entropy(kind: str, device: str | None)
     head.step(1.0)
     close(features.grad, of_double.grad)
     close(head.weight, before.detach() - before.grad)
-    # Where no example counts, nothing moves.
+    # If no example counts, nothing moves.
     moved = head.weight.clone()
     loss = head(features.detach()[:4].requires_grad_(), torch.tensor([0, 3, 6, 9]))
     loss.backward()
@@ -246,7 +246,7 @@ def test_knn_is_the_softmax_of_its_active_classes(correct: bool) -> None:
     loss.backward()
     head.step(1.0)
     active = (head.weight != before).any(1).nonzero().flatten()
-    # The nearest of each label, themselves first, which fit; and drawn ones.
+    # The nearest classes of each label, itself first, as far as they fit; and drawn ones.
     unit = F.normalize(before)
     near = (unit @ unit.T)[labels].topk(k).indices.unique()
     assert len(near) < budget * CLASSES
@@ -254,7 +254,7 @@ def test_knn_is_the_softmax_of_its_active_classes(correct: bool) -> None:
     assert len(near) < len(active) == head.active <= budget * CLASSES
     expected_features, weight = features.detach().double().requires_grad_(), before[active].double().requires_grad_()
     at = torch.searchsorted(active, labels)
-    # Drawn classes stand for all that are not near.
+    # Drawn classes represent all classes that are not near.
     drawn = ~torch.isin(active, near)
     others = (CLASSES - len(near)) / drawn.sum() if correct else torch.ones(1)
     expected = F.cross_entropy(logits_of(expected_features, weight, at, "cosine") + drawn * torch.log(others), at)
@@ -386,7 +386,7 @@ def test_a_state_goes_on_exactly(kind: str, trust: float | None) -> None:
     file = io.BytesIO()
     torch.save(trained.state_dict(), file)
     file.seek(0)
-    # One that was elsewhere, and one that draws otherwise at first.
+    # A head in another state, and one that begins with other draws.
     other = make(3)
     train(other["head"], range(20, 22))
     other.load_state_dict(torch.load(file, weights_only=True))
@@ -405,7 +405,7 @@ def test_a_state_of_another_head_is_refused() -> None:
         KnnSoftmax(CLASSES, DIM).set_extra_state({"step": 3})
     with pytest.raises(pelton.StateError, match="create this one with seed=0"):
         KnnSoftmax(CLASSES, DIM, "mach", seed=1).load_state_dict(KnnSoftmax(CLASSES, DIM, "mach").state_dict())
-    # Another kind takes the weights.
+    # A head of another kind accepts the weights.
     head = KnnSoftmax(CLASSES, DIM, "full", seed=5)
     head.load_state_dict(state)
     assert torch.equal(head.weight, KnnSoftmax(CLASSES, DIM).weight)
@@ -436,7 +436,7 @@ def test_features_and_their_gradient_are_not_copied() -> None:
     head(features, labels).backward()
     assert head._native.addresses == [features.data_ptr(), labels.data_ptr(), *gradients]
     assert head._native.native.read_at == features.data_ptr()
-    # What does not lie row by row is put in order first.
+    # Features not stored row by row are copied into that order first.
     strided = torch.empty(DIM, 32).T.copy_(features.detach())
     head.step(0.0)
     loss = head(features, labels)
@@ -451,7 +451,7 @@ def test_several_batches_of_a_step_come_to_one(kind: str) -> None:
         (2 * whole(features, labels)).backward()
         whole.step(0.5)
         parts.select(labels)
-        # One alone, two in a sum, and one that stays where it is.
+        # One backward alone, one of a sum of two, and one loss without backward.
         (0.5 * parts(features[:8], labels[:8])).backward()
         parts(features[:4], labels[:4])
         ((parts(features[8:24], labels[8:24]) + 0.5 * parts(features[24:], labels[24:]))).backward()
@@ -572,7 +572,7 @@ def test_other_threads_of_python_go_on_and_ctrl_c_ends_a_graph(request: pytest.F
     assert head(features, labels).isfinite()
 
 
-# Several ranks, in processes of their own.
+# Several ranks, in separate processes.
 
 RANK = """
 import inspect, os, signal, sys, time
@@ -679,7 +679,7 @@ def test_two_ranks_are_as_one(tmp_path: Path) -> None:
         head.eval(), other.eval()
         close(other(*examples(8, 5)), head(*examples(8, 5)), 2e-4)
     torch.save({kind: join_states([of_rank[kind]["state"] for of_rank in found]) for kind in KINDS}, tmp_path / "joined.pt")
-    # Three go on from it as one does.
+    # Three ranks resume from it as one does.
     program = """
 # Older versions read all of it at once.
 lazily = {"mmap": True} if "mmap" in inspect.signature(torch.load).parameters else {}

@@ -172,7 +172,7 @@ def test_torchs_dataloader(kind: str, workers: str, programs: Programs) -> None:
         check(data, lines, epochs=3)
     assert again == first, "a program repeats itself under a seed"
     if "dataset" not in kind and workers != "none":
-        # Samples are divided by 64.
+        # Samples are divided in 64s.
         assert {line.worker for line in told} == set(range(3 if workers == "forked, persistent" and kind == "batches" else 2))
     if kind == "batches":
         # Workers divide the steps, and the loader takes turns: the order is that of the plan.

@@ -56,14 +56,14 @@ def test_arrays_are_the_loaders_memory_and_may_be_written(rows: tuple[Path, np.n
     batches = list(pipeline)
     for batch in batches:
         array = batch["x"]
-        # No copy: the array's memory is that of the native object, which begins at a multiple of 64.
+        # No copy: the array uses the native object's memory, which begins at a multiple of 64.
         owner = array.base
         while isinstance(owner, np.ndarray):
             owner = owner.base
         assert type(owner).__name__ == "Array"
         assert owner.__array_interface__["data"] == (array.ctypes.data, False)
         assert array.ctypes.data % 64 == 0 and array.flags.writeable
-    # Those that were kept hold what they held, whatever the loader did meanwhile.
+    # Kept batches are unchanged, even after the loader went further.
     addresses = {batch["x"].ctypes.data for batch in batches}
     assert len(addresses) == len(batches)
     for batch in batches:

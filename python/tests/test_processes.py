@@ -72,7 +72,7 @@ def leaves_nothing() -> Iterator[None]:
     files = len(os.listdir("/proc/self/fd"))
     yield
     gc.collect()
-    # What Python opens once for processes: two files, where pytest has workers.
+    # Python opens these once for processes: two files if pytest has workers.
     assert not children() and len(os.listdir("/proc/self/fd")) <= files + 2
 
 

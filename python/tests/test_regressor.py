@@ -27,7 +27,7 @@ def problem(loss, rows=500, features=6, seed=0):
     if loss == "poisson":
         return X, random.poisson(np.exp(linear)).astype(np.float64)
     y = 3.0 * linear + random.normal(size=rows)
-    # Some far off, as Huber's loss expects them.
+    # Some outliers, for Huber's loss.
     y[::17] += 20.0
     return X, y.astype(np.float32).astype(np.float64)
 

@@ -57,7 +57,7 @@ def test_a_small_bucket_is_refused_before_the_first_batch(sentences: tuple[Path,
     pipeline = pelton.load(sentences[0]).decode("words").shuffle(seed=0).buckets(boundaries=[2, 13]).batch(32)
     assert min(len(batch.ids) for batch in pipeline) >= 16
     assert sum(len(batch.ids) for rank in range(3) for batch in pipeline.shard(rank, 3)) == 500
-    # Sentences of the greatest length are batches of their own.
+    # Sentences of the greatest length form separate batches.
     alone = pelton.load(sentences[0]).decode("words").buckets("tokens:12").shard(1, 2)
     with pytest.raises(pelton.ConfigurationError, match="a batch of 1 for 2 ranks"):
         next(iter(alone))

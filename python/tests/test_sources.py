@@ -18,7 +18,7 @@ Image = pytest.importorskip("PIL.Image")
 
 RECORDS, HEIGHT, WIDTH = 6, 9, 11
 MODES = ["1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16", "I", "F"]
-# Those that PNG stores.
+# The modes that PNG stores.
 STORED = ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"]
 
 
@@ -114,7 +114,7 @@ def test_augmentation_treats_all_sources_alike(tmp_path: Path, mode: str) -> Non
     steps = "rrc:7,flip,affine:9:0.1:0.1"
     images = [picture("RGB", i) for i in range(RECORDS)]
     (tmp_path / "with_mask").mkdir()
-    # A mask keeps its type, and its numbers are those of the picture's places.
+    # A mask keeps its type, and its values are those at the picture's pixels.
     both = sources(tmp_path / "with_mask", {"image": images, "mask": [picture(mode, 50 + i) for i in range(RECORDS)]}, mode in STORED)
     batches = {source: first(pipeline.augment(steps).batch(RECORDS)) for source, pipeline in both.items()}
     dtype = picture(mode, 0)[2].dtype
@@ -210,7 +210,7 @@ def test_names_of_lengths_are_kept(tmp_path: Path) -> None:
         collated = pipeline.batch(4, collate=lambda samples: [sample["audio_lengths"] for sample in samples])
         assert next(iter(collated)) == lengths.tolist()
     items = pelton.from_sequence([{"audio": np.arange(i + 1), "audio_lengths": 7} for i in range(4)])
-    # Not padded, a field by this name is the program's own.
+    # Without padding, a field with this name is an ordinary one.
     rows = next(iter(items.batch(4, collate=lambda samples: [(len(sample["audio"]), sample["audio_lengths"]) for sample in samples])))
     assert rows == [(1, 7), (2, 7), (3, 7), (4, 7)]
     with pytest.raises(pelton.ConfigurationError, match="field `audio_lengths`"):

@@ -57,7 +57,7 @@ def test_its_dataloader_takes_our_samples(rows: tuple[Path, np.ndarray], workers
             labels = {int(x): i for i, x in enumerate(batch["label"])}
             assert labels.keys() <= set(range(7))
             found = batch["x"].numpy()
-            # Rows are told by their first number.
+            # The first number of a row identifies it.
             at = [int(np.argmin(abs(values[:, 0] - row[0]))) for row in found]
             np.testing.assert_array_equal(found, values[at])
             np.testing.assert_array_equal(batch["label"].numpy(), np.array(at) % 7)

@@ -48,7 +48,7 @@ def check(before: Used, after: Used, phase: str, ranks: tuple[int, int]) -> None
             assert times == Counter(range(RECORDS)), f"{where}: epoch {epoch} used {len(times)} records, some {max(times.values())} times"
         assert {rank for rank, _, _ in rest} == set(range(ranks[1])), where
         validated = Counter(record for _, _, ids in after.get((*key, phase, False), []) for record in ids)
-        # One pass for each epoch that it ended.
+        # One pass for each finished epoch.
         assert validated == Counter({record: 2 for record in range(20)} if key[2] else {}), where
 
 

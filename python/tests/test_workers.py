@@ -47,7 +47,7 @@ def test_data_behind_a_url_is_read_in_forked_processes(before: str, server: Serv
     def read() -> None:
         assert bytes(dataset[7]["txt"]) == b"n0007"
         assert len(list(pipeline)) == 8
-        # What the parent made is left alone.
+        # The parent's objects are left alone.
         del pipeline._run
 
     for _ in range(2):

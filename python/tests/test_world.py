@@ -28,7 +28,7 @@ SBATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
         (OMPI, (1, 4)),
         ({"PMI_RANK": "2", "PMI_SIZE": "3"}, (2, 3)),
         (SRUN, (2, 8)),
-        # A batch script runs once, whatever it was allocated.
+        # A batch script runs once, regardless of its allocation.
         (SBATCH, (0, 1)),
         # As `srun --pty bash` within it has.
         ({**SBATCH, "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}, (0, 1)),
@@ -38,7 +38,7 @@ SBATCH = {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}
         ({**OMPI, "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"}, (1, 4)),
         ({**OMPI, "RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_RUN_ID": "x"}, (0, 1)),
         ({"WORLD_SIZE": "1"}, (0, 1)),
-        # What is no rank of a launcher.
+        # Values that are not a launcher's rank.
         ({"RANK": "3", "WORLD_SIZE": "2"}, "RANK=3 and WORLD_SIZE=2, and there is no such rank"),
         ({"RANK": "-1", "WORLD_SIZE": "2"}, "RANK=-1"),
         ({"RANK": "one", "WORLD_SIZE": "2"}, "RANK=one"),

@@ -33,7 +33,7 @@ phase = ""
 def used(batch: Any, is_training: bool = True) -> None:
     """Prints the records of a batch."""
     epoch, ids = int(batch["epoch"][0]), batch["ids"].tolist()
-    # In one piece, since ranks share the output.
+    # In one write, because ranks share the output.
     os.write(1, (json.dumps([*combination, phase, is_training, RANK, epoch, ids]) + "\n").encode())
 
 

@@ -2,12 +2,12 @@
 //! next to a bare loop over the same crates:
 //! `cargo run --release -p pelton-image --example image_rate [FOLDER [ROUNDS]]`.
 //!
-//! The folder's JPEG files are read into memory first. A round runs every case on every file, the cases
-//! one after the other on each, each time beginning with the next one, so that whatever else the machine
-//! does meets all of them alike. Prints one CSV line a case and round, one of the rate with the least time
-//! of each file (`undisturbed`), and the medians as comments. The bare loops reuse their buffers, do no
-//! checks, and draw no numbers: their crops are those the pipeline draws, made before the clock starts, and
-//! before the first round their pixels are compared with the pipeline's.
+//! The example first reads the folder's JPEG files into memory. A round runs every case on every file, the cases one
+//! after the other on each, each time beginning with the next one, so that other load on the machine affects all of
+//! them equally. Prints one CSV line a case and round, one of the rate with the least time of each file
+//! (`undisturbed`), and the medians as comments. The bare loops reuse their buffers, do no checks, and draw no numbers:
+//! they use the pipeline's crops, drawn before the clock starts. Before the first round their pixels are compared with
+//! the pipeline's.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -27,7 +27,7 @@ const VALUES: usize = (SIDE * SIDE * 3) as usize;
 /// A crop of the pipeline `rrc:224,flip`: top, left, height, width, and whether it is mirrored.
 type Crop = (u32, u32, u32, u32, bool);
 
-/// What is done with each image.
+/// The work on each image.
 type Run = Box<dyn FnMut(&Image)>;
 
 struct Image {
@@ -135,7 +135,7 @@ fn load(folder: &Path) -> Vec<Image> {
     images.collect()
 }
 
-/// What the pipeline `rrc:224,flip` draws.
+/// The draws of the pipeline `rrc:224,flip`.
 fn crop(height: u32, width: u32, key: u64) -> Crop {
     let mirrored = KeyedRng::at(key, 1 << 32).next_f64() < 0.5;
     let mut rng = KeyedRng::new(key);

@@ -1,11 +1,11 @@
-//! Boxes around the objects of an image, moved as its pixels are.
+//! Boxes around the objects of an image, moved with its pixels.
 
 use crate::affine::Affine;
 
-/// Left, top, right and bottom in pixels, from the left and upper edge of the image on.
+/// Left, top, right and bottom in pixels, measured from the left and upper edge of the image.
 pub(crate) type Corners = [f32; 4];
 
-/// Moves a box by so much to the left and up, and clips it to an image of this height and width.
+/// Moves a box up by `top` and left by `left`, and clips it to an image of this height and width.
 pub(crate) fn shifted(corners: Corners, (top, left): (i64, i64), size: (u32, u32)) -> Corners {
     let [x1, y1, x2, y2] = corners.map(f64::from);
     let (left, top) = (left as f64, top as f64);
@@ -50,7 +50,7 @@ pub(crate) fn mapped(corners: Corners, affine: Affine, size: (u32, u32)) -> Corn
     clipped([least(0), least(1), most(0), most(1)], size)
 }
 
-/// A box that lies outside gets no area.
+/// A box outside the image gets area 0.
 fn clipped(corners: [f64; 4], (height, width): (u32, u32)) -> Corners {
     let within = |edge: f64, length: u32| edge.clamp(0.0, f64::from(length)) as f32;
     let [x1, y1, x2, y2] = corners;

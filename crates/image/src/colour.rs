@@ -282,7 +282,7 @@ mod tests {
             orders.insert(places);
         }
         assert_eq!(orders.len(), 24);
-        // Of 2000 uniform numbers the outermost lie within 1/100 of the ends, but for e^-20.
+        // The outermost of 2000 uniform numbers are within 1/100 of the ends, except with probability e^-20.
         for (place, (from, to)) in [(0.6, 1.4), (0.0, 3.0), (0.9, 1.1), (-0.25, 0.25)]
             .iter()
             .enumerate()

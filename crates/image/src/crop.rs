@@ -22,7 +22,7 @@ impl Rectangle {
         }
     }
 
-    /// A part of this part; where it is mirrored, the inner part is counted from the other side.
+    /// A part of this part; if it is mirrored, the inner part is counted from the other side.
     pub fn part(self, part: Rectangle, mirrored: bool) -> Rectangle {
         let left = if mirrored {
             self.width - part.left - part.width

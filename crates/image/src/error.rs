@@ -1,11 +1,11 @@
-//! What can be wrong with an image or an augmentation.
+//! Errors of images and augmentations.
 
 use std::fmt::Display;
 
 use crate::Format;
 
-/// Why an image was refused or an augmentation cannot be done: a sentence about the bytes or the text alone. The caller
-/// adds the file and the position.
+/// Why an image or an augmentation was refused: a sentence about the bytes or the text alone. The caller adds the
+/// file and the position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageError {
@@ -36,7 +36,7 @@ impl ImageError {
         ImageError::new(format!("the {format} image is damaged: {reason}"))
     }
 
-    /// The image may be sound, but its kind is not decoded.
+    /// The image may be sound, but its kind is not supported.
     pub(crate) fn unsupported(format: Format, reason: impl Display) -> ImageError {
         ImageError::new(format!(
             "this kind of {format} image cannot be decoded: {reason}"

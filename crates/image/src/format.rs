@@ -1,8 +1,8 @@
-//! Formats of images, and how they begin.
+//! Formats of images, and their first bytes.
 
 use std::fmt;
 
-/// What an image is encoded as.
+/// The encoding of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Format {

@@ -1,7 +1,7 @@
-//! The image while it goes through the stages.
+//! The image on its way through the stages.
 //!
 //! Selecting pixels costs nothing here: a crop narrows the area, a flip sets a mark, and a resize waits until its
-//! pixels are needed, and may then write straight into the caller's slice. Pixels are copied where a stage changes
+//! pixels are needed, and may then write straight into the caller's slice. Pixels are copied when a stage changes
 //! them.
 
 use fast_image_resize::images::{TypedCroppedImage, TypedImage, TypedImageRef};
@@ -18,7 +18,7 @@ use crate::{Pixels, colour};
 #[derive(Default)]
 pub struct Workspace {
     resizer: Resizer,
-    /// The current image, where it is no longer the source.
+    /// The current image, if it is no longer the source.
     front: Vec<u8>,
     /// The next image is made here.
     back: Vec<u8>,
@@ -45,7 +45,7 @@ pub(crate) struct Frame<'a> {
     work: &'a mut Workspace,
     /// Whether the pixels are in `work.front`; otherwise they are the source's.
     owned: bool,
-    /// Height and width of the buffer with the pixels, and their channels; of numbers the bytes of a pixel.
+    /// Height and width of the buffer with the pixels, and their channels (for numbers: the bytes of a pixel).
     buffer: (u32, u32),
     channels: usize,
     /// The part of the image that the buffer holds.
@@ -77,7 +77,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The same with values that are numbers such as classes: they only move, and none is interpolated.
+    /// The same for values that are numbers such as classes: they only move, without interpolation.
     pub fn of_classes(self) -> Frame<'a> {
         Frame {
             classes: true,
@@ -111,7 +111,7 @@ impl<'a> Frame<'a> {
         self.area = self.area.part(part, self.mirrored);
     }
 
-    /// Selects a part of the image that may extend beyond it, where it is black.
+    /// Selects a part that may extend beyond the image; outside it is black.
     pub fn crop_beyond(&mut self, top: i64, left: i64, (height, width): (u32, u32)) {
         let inside = Rectangle::inside(top, left, (height, width), self.size());
         if (inside.height, inside.width) == (height, width) {
@@ -184,7 +184,7 @@ impl<'a> Frame<'a> {
         self.swap_in(self.buffer.0, self.buffer.1);
     }
 
-    /// Changes values, of so many channels a pixel.
+    /// Changes values; `change` receives the bytes and the channels of a pixel.
     pub fn change(&mut self, change: impl FnOnce(&mut [u8], usize)) {
         self.own();
         change(&mut self.work.front, self.channels);
@@ -217,7 +217,7 @@ impl<'a> Frame<'a> {
         self.part()
     }
 
-    /// Performs a pending resize straight into `out`, where nothing else remains to be done. Returns whether it did.
+    /// Performs a pending resize straight into `out`, if nothing else remains to be done. Returns whether it did.
     pub fn resize_into(&mut self, channels: usize, out: &mut [u8]) -> bool {
         let Some(size) = self.resized else {
             return false;

@@ -1,17 +1,17 @@
 //! Decodes Huffman codes: tables of codes, and the bits that contain them.
 
-/// Bits that index a table. With more, fewer codes are longer than that, but tables exceed the nearest cache.
+/// Bits that index a table. With more bits, fewer codes are longer than the index, but tables exceed the L1 cache.
 const LOOK: usize = 10;
 
-/// What a table says of the bits that come next. From the lowest bit: six bits say how many the code has with its value;
-/// then come two flags, a byte for how many coefficients the value is behind the one before it, and the value.
+/// A table's entry for the next bits. From the lowest bit: six bits for the length of the code with its value, two
+/// flags, a byte for the distance from the previous coefficient, and the value.
 type Entry = u32;
 const BEHIND: u32 = 8;
 const VALUE: u32 = 16;
-/// The value does not stand in the bits looked at: the six bits are those of the code, and in the place of the value is
-/// what the code means.
+/// The value is not within the bits looked at: the six bits are the length of the code alone, and the value field
+/// contains the code's meaning.
 const MORE: Entry = 1 << 7;
-/// No code begins so, or its value is longer than the index.
+/// No code begins with these bits, or it is longer than the index.
 const LONGER: Entry = MORE | 1 << 6;
 /// The run length of no value: the end of a block.
 const END: usize = 128;
@@ -68,7 +68,7 @@ impl Table {
         Ok(())
     }
 
-    /// What an entry does not say at once, as an entry.
+    /// Looks up a code that the entry alone does not resolve.
     #[inline(always)]
     fn more(&self, bits: u64, found: Entry) -> Entry {
         match found & LONGER {
@@ -97,7 +97,7 @@ fn entry(length: usize, meaning: u8, bits: u64) -> Entry {
         (0..15, 0) => END as Entry,
         _ => run + 1,
     };
-    // The lower half of all numbers of a size are those below nought: what they lack of ones.
+    // The lower half of the bit patterns of a size are negative numbers, in ones' complement.
     let bits = bits << length;
     let below = !(bits as i64) >> 63;
     let distance = (bits ^ below as u64) >> 1 >> (63 - size);
@@ -122,7 +122,7 @@ pub(crate) type Coefficients = [i16; 256];
 /// Entropy-coded data between two markers, without stuffed bytes. After their end come ones; no code consists of ones
 /// alone.
 ///
-/// A value of its own while a block is decoded, so that it stays in registers.
+/// Copied to a local variable while a block is decoded, so that it stays in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct Bits<'a> {
     /// The next bits from the top down; bits below the `count` of them do not matter.
@@ -172,7 +172,7 @@ impl<'a> Bits<'a> {
                     0xFF
                 }
             };
-            // What lies below is of the same bytes, if anything.
+            // Bits below, if any, are from the same bytes.
             self.buffer |= u64::from(byte) << (56 - self.count);
             self.count += 8;
         }
@@ -225,7 +225,7 @@ impl<'a> Bits<'a> {
         'block: loop {
             bits.refill();
             'looks: {
-                // As often as what is looked at fits in 56 bits.
+                // As many lookups as fit in 56 bits.
                 for _ in 0..5 {
                     let entry = bits.look(others);
                     if entry & MORE != 0 {

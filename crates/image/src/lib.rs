@@ -25,14 +25,15 @@
 //!
 //! [`decode`] recognises JPEG, PNG, WebP, BMP, GIF, PNM and TIFF by their first bytes and gives RGB or grey bytes; an
 //! image that declares too many pixels, is cut short or damaged is an [`ImageError`]. A [`Pipeline`] is a list of
-//! [`Augment`]s, each a [`Step`] with its numbers, with a spelling, `rrc:224,flip,normalise`. It applies them to [`Pixels`] and writes bytes or floats, in either [`Layout`], straight into a
-//! slice. All randomness comes from one key an example: the same key gives the same pixels on any thread, and moves those of
-//! a mask alike. [`example_key`] derives it from the epoch's key, the example's id and the index of its copy.
+//! [`Augment`]s (each a [`Step`] with its numbers), spelt like `rrc:224,flip,normalise`. It applies them to [`Pixels`]
+//! and writes bytes or floats, in either [`Layout`], straight into a slice. All randomness comes from one key an
+//! example: the same key gives the same pixels on any thread, and moves the pixels of a mask in the same way.
+//! [`example_key`] derives it from the epoch's key, the example's id and the index of its copy.
 //!
 //! Decoding and augmenting reuse memory: one [`Pixels`] and one [`Workspace`] a thread.
 //!
 //! A crop only narrows the region, a flip only sets a mark, and a resize waits until its pixels are needed. So `rrc:224,flip`
-//! reads the decoded image once and writes 224 x 224 pixels; there is no copy of the crop. Other pipelines copy where a stage
+//! reads the decoded image once and writes 224 x 224 pixels, without a copy of the crop. Other pipelines copy when a stage
 //! changes pixels.
 
 #![warn(clippy::wildcard_enum_match_arm)]
@@ -80,9 +81,8 @@ pub use steps::{Augment, Step};
 
 use pelton_key::KeyedRng;
 
-/// The key of one appearance of an example: `copy` counts its appearances within an epoch from 0, which
-/// differ where examples are echoed before augmentation. `epoch_key` is that of
-/// [`pelton_key::Stage::Augment`].
+/// The key of one appearance of an example. `copy` is the index of the appearance within an epoch, which exceeds 0
+/// if examples are echoed before augmentation. `epoch_key` is that of [`pelton_key::Stage::Augment`].
 pub fn example_key(epoch_key: u64, id: u64, copy: u32) -> u64 {
     let of_id = KeyedRng::at(epoch_key, id).next_u64();
     KeyedRng::at(of_id, u64::from(copy)).next_u64()

@@ -39,7 +39,7 @@ impl Values {
     }
 }
 
-/// Stages in the order in which they act, spelt with commas between them.
+/// Stages in the order they act, spelt with commas between them.
 ///
 /// ```
 /// use pelton_image::{Pipeline, Values};
@@ -117,8 +117,8 @@ impl Pipeline {
         self
     }
 
-    /// The same without randomness, for validation: every stage becomes what it says, as a random crop becomes one of
-    /// the middle, or is dropped.
+    /// The same without randomness, for validation: every stage is replaced by its counterpart without randomness (a
+    /// random crop by a centre crop) or dropped.
     pub fn evaluation(&self) -> Pipeline {
         Pipeline {
             stages: self.stages.iter().flat_map(Augment::evaluation).collect(),
@@ -146,7 +146,7 @@ impl Pipeline {
         normalisation(&self.stages).is_some()
     }
 
-    /// Height and width of every output, where they do not depend on the image.
+    /// Height and width of every output, if they do not depend on the image.
     pub fn fixed_size(&self) -> Option<(u32, u32)> {
         self.moves().fold(None, |size, (_, step, numbers)| {
             // A fixed size is that for any image large enough.
@@ -169,7 +169,7 @@ impl Pipeline {
         })
     }
 
-    /// Bytes of every output, where they do not depend on the image.
+    /// Bytes of every output, if they do not depend on the image.
     pub fn sample_bytes(&self, values: Values) -> Option<usize> {
         let (height, width) = self.fixed_size()?;
         Some(height as usize * width as usize * self.channels * values.bytes())
@@ -214,8 +214,8 @@ impl Pipeline {
     /// stages.
     ///
     /// Errors: those of [`Pipeline::output_size`], and output bytes of a pipeline that normalises. Asserts that
-    /// `source` has pixels of bytes ([`Pixels::scale_to_bytes`]), that these are not of another pipeline or key ([`crate::decode_for`]), and that `out` has
-    /// as many values as the output.
+    /// `source` has pixels of bytes ([`Pixels::scale_to_bytes`]), that they were not decoded for another pipeline or
+    /// key ([`crate::decode_for`]), and that `out` has as many values as the output.
     pub fn apply(
         &self,
         source: &Pixels,
@@ -270,9 +270,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Applies to a picture's mask the stages that move pixels: the same key gives the same crops, mirrors and turns.
-    /// Its values are numbers such as classes, of any size, so the nearest pixel is used instead of interpolation; values
-    /// never change, and 0 fills where pictures get black. Writes to `out`, in the layout of the output, the mask's channels.
+    /// Applies the stages that move pixels to a picture's mask: the same key gives the same crops, mirrors and turns.
+    /// Mask values are numbers such as classes, of any size, so the nearest pixel is used instead of interpolation. Values
+    /// never change; areas that are black in pictures become 0. Writes the mask's channels to `out`, in the output's layout.
     ///
     /// Errors: those of [`Pipeline::output_size`]. Asserts what [`Pipeline::apply`] does.
     pub fn apply_to_mask(
@@ -295,10 +295,10 @@ impl Pipeline {
     }
 
     /// Moves the boxes of an image of this height and width as the stages move its pixels: the same key gives the same
-    /// crops, mirrors and turns. A box is left, top, right and bottom, in pixels from the left and upper edge on.
+    /// crops, mirrors and turns. A box is left, top, right and bottom, in pixels from the left and upper edge.
     ///
-    /// Boxes are clipped to what is seen, and one that is cropped away gets no area; after a turn a box is the smallest
-    /// around its turned corners. So do torchvision's transforms of boxes.
+    /// Boxes are clipped to the output, and one that is cropped away gets area 0; after a turn a box is the smallest
+    /// around its turned corners. torchvision's transforms of boxes do the same.
     ///
     /// Errors: those of [`Pipeline::output_size`].
     pub fn apply_to_boxes(
@@ -346,7 +346,7 @@ impl Pipeline {
     }
 }
 
-/// The random stream of stage `number`: 2^32 numbers of the key's stream are reserved for it.
+/// The random stream of the stage with this index: 2^32 numbers of the key's stream are reserved for it.
 fn stream(key: u64, number: u64) -> KeyedRng {
     KeyedRng::at(key, number << 32)
 }

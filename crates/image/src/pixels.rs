@@ -7,7 +7,7 @@ use crate::write::Part;
 use crate::{Layout, interleave, separate};
 
 /// An image: rows from the top, pixels from the left, channels side by side (HWC). One channel is grey, three are red,
-/// green and blue. A value has one byte, or two where a decoder keeps 16 bits; numbers of masks are of any size.
+/// green and blue. A value has one byte, or two if a decoder keeps 16 bits; numbers of masks have any size.
 ///
 /// Created once a thread and reused: its memory is kept.
 #[derive(Clone, Default)]
@@ -17,9 +17,9 @@ pub struct Pixels {
     channels: usize,
     value_bytes: usize,
     data: Vec<u8>,
-    /// Height and width of the image, and the decoded part, where that is not the whole image.
+    /// Height and width of the image, and the decoded part, if that is not the whole image.
     decoded: Option<((u32, u32), Rectangle)>,
-    /// The encoded bytes for a decoder, where they differ from the caller's; also memory for turning pixels.
+    /// The encoded bytes for a decoder, if they differ from the caller's; also memory for turning pixels.
     pub(crate) encoded: Vec<u8>,
     /// A decoder's working memory; absent until something was decoded.
     pub(crate) scratch: Option<Box<Scratch>>,
@@ -51,7 +51,7 @@ impl Pixels {
     }
 
     /// Takes raw pixels, for data that are not encoded. Asserts that there is at least one, that channels
-    /// are 1 or 3, and that there are as many bytes as pixels have.
+    /// are 1 or 3, and that the number of bytes matches.
     pub fn set(&mut self, height: u32, width: u32, channels: usize, layout: Layout, bytes: &[u8]) {
         assert!(height > 0 && width > 0, "an image has pixels");
         assert!(channels == 1 || channels == 3, "an image is grey or RGB");
@@ -59,7 +59,7 @@ impl Pixels {
     }
 
     /// Takes numbers of `value_bytes` bytes each, in any number of channels. Asserts that there is at least one, and that
-    /// there are as many bytes as these have.
+    /// the number of bytes matches.
     pub fn set_numbers(
         &mut self,
         (height, width, channels): (u32, u32, usize),
@@ -83,7 +83,7 @@ impl Pixels {
         }
     }
 
-    /// Scales values of 16 bits to 8, rounded. Returns whether it had such.
+    /// Scales values of 16 bits to 8, rounded. Returns whether there were any.
     pub fn scale_to_bytes(&mut self) -> bool {
         if self.value_bytes != 2 {
             return false;
@@ -177,7 +177,7 @@ impl Pixels {
         &self.data
     }
 
-    /// Height and width of the whole image, of which this may be a part ([`crate::decode_for`]).
+    /// Height and width of the whole image; these pixels may be a part of it ([`crate::decode_for`]).
     pub fn whole_size(&self) -> (u32, u32) {
         self.decoded
             .map_or((self.height, self.width), |(size, _)| size)

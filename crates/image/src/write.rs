@@ -33,7 +33,7 @@ impl<'a> Part<'a> {
 }
 
 impl Part<'_> {
-    /// Makes an image of this height and width of the nearest pixels.
+    /// Resizes to this height and width by the nearest pixel.
     pub fn nearest(self, (height, width): (u32, u32), out: &mut [u8]) {
         let at = |to: usize, from: u32, length: u32| {
             let place = (to as f64 + 0.5) * f64::from(from) / f64::from(length);
@@ -52,7 +52,7 @@ impl Part<'_> {
         }
     }
 
-    /// Writes pixels whose channels, of which there are any number, have values of `value_bytes` bytes.
+    /// Writes pixels with any number of channels and `value_bytes` bytes a value.
     pub fn write_numbers(self, value_bytes: usize, layout: Layout, out: &mut [u8]) {
         let (size, row) = (self.channels, self.area.width as usize);
         let plane = row * self.area.height as usize * value_bytes;
@@ -85,7 +85,7 @@ pub(crate) fn tables(mean: [f32; 3], deviation: [f32; 3]) -> Tables {
     })
 }
 
-/// Writes bytes. `out` has `channels` a pixel: as many as the part, or 3 where the part has 1.
+/// Writes bytes. `out` has `channels` a pixel: as many as the part, or 3 if the part has 1.
 pub(crate) fn bytes(part: Part<'_>, channels: usize, layout: Layout, out: &mut [u8]) {
     if part.channels == channels && !part.mirrored && (layout == Layout::Hwc || channels == 1) {
         let row = part.area.width as usize * channels;

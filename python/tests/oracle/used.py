@@ -24,7 +24,7 @@ def make(folder: Path) -> None:
     rows = rng.normal(size=(RECORDS, 3)).astype(np.float32)
     label = np.arange(RECORDS) * 5 % 7
     np.savez(folder / "rows.npz", x=rows, record=np.arange(RECORDS), label=label)
-    # The number of a picture is that of its dominant value, wherever it is cropped.
+    # The dominant value of a picture is its number, in every crop.
     pictures = np.repeat(np.arange(RECORDS, dtype=np.uint8), SIDE * SIDE * 3).reshape(RECORDS, SIDE, SIDE, 3)
     pictures[:, ::3, 1::2] = rng.integers(128, 255, pictures[:, ::3, 1::2].shape)
     np.savez(folder / "pictures.npz", image=pictures, label=label)

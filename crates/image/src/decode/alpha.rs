@@ -2,7 +2,7 @@
 
 use crate::Pixels;
 
-/// Drops the channel after those of `pixels` where `stored` channels were decoded, in place.
+/// Drops the channel after those of `pixels`, in place, if `stored` channels were decoded.
 pub(super) fn drop_alpha(pixels: &mut Pixels, stored: usize) {
     match (pixels.channels(), stored, pixels.value_bytes()) {
         (1, 2, 1) => drop_rest::<1, 2>(pixels.data_mut()),

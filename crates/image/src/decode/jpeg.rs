@@ -1,18 +1,17 @@
 //! JPEG.
 //!
 //! The decoder is strict about the entropy-coded data, so that damage is an error and not a grey area. However, it
-//! continues with zeros where data end early at a marker, as in a truncated file that a tool has closed, or where a
-//! part was lost. Two checks find that; neither costs more than a copy of the bytes:
+//! continues with zeros if data end early at a marker, as in a truncated file that a tool has closed, or if a
+//! part was lost. Two checks detect that; neither costs more than a copy of the bytes:
 //!
 //! - The markers (`jpeg_markers.rs`) say whether the image ends with its end marker, whether restart markers are
 //!   missing, and whether scans are.
-//! - Behind the data of each scan, and before each restart marker, ones are put. No code consists of ones alone, so a
-//!   decoder that needs more data than there are comes upon an error, and one that does not passes over them.
+//! - We append ones to the data of each scan and insert them before each restart marker. No code consists of ones
+//!   alone, so a decoder that runs out of data hits an error, and one that does not skips them.
 //!
-//! **Not noticed:** what an image of several scans that is not progressive lacks within a scan, if not its restart
-//! markers; some bits at the end of a scan, where less than a code is missing, or thousands that refine coefficients of
-//! a progressive image without a code between them; bytes lost or changed so that what follows are valid codes, and
-//! enough of them.
+//! **Not noticed:** data missing within a scan of a sequential image with several scans, unless restart markers are
+//! missing too; less than one code missing at the end of a scan, or thousands of bits that refine coefficients of a
+//! progressive image without a code between them; bytes lost or changed such that enough valid codes follow.
 
 use zune_core::bytestream::ZCursor;
 use zune_core::colorspace::ColorSpace;
@@ -67,13 +66,13 @@ pub(super) fn decode(
 const ONE_BYTE: [u8; 2] = [0xFF, 0];
 /// Between two codes come at most 15 other bits, and a code has at most 16.
 const ONE_BYTES: usize = 8;
-/// The same where bits that refine coefficients come between two codes, up to 63 for each block of a run.
+/// The same if bits that refine coefficients come between two codes, up to 63 for each block of a run.
 const ONE_BYTES_OF_REFINING: usize = 128;
 
-/// The image with ones behind the data of every scan and before its restart markers.
+/// The image with ones after the data of every scan and before its restart markers.
 ///
-/// After the first scan of a progressive image the decoder requires a marker at once. So another scan is inserted
-/// before that: it refines one component by zeros, that is, by nothing, and its one byte of data may end early as
+/// Right after the first scan of a progressive image the decoder requires a marker. So we insert another scan
+/// there: it refines one component by zeros, which changes nothing, and its one byte of data may end early because
 /// zeros follow.
 fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
     let mut from = 0;
@@ -81,7 +80,7 @@ fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
         if number == 0 && !frame.sequential {
             encoded.extend_from_slice(&bytes[..scan.begin]);
             from = scan.begin;
-            // Only a scan of means is sure to come with the table that this one must name.
+            // Only a DC scan is sure to have the table that this one must name.
             let Some([name, tables]) = frame.coarsest(scan).filter(|_| scan.coefficients.0 == 0)
             else {
                 break;
@@ -93,7 +92,7 @@ fn put_ones(bytes: &[u8], frame: &Frame, encoded: &mut Vec<u8>) {
         } else {
             ONE_BYTES
         };
-        // Unannounced restart markers mean nothing, and may have any number.
+        // Unannounced restart markers mean nothing; there may be any number of them.
         let restarts = match scan.interval {
             0 => &[],
             _ => scan.restarts.as_slice(),
@@ -130,7 +129,7 @@ fn decode_frame(bytes: &[u8], frame: &Frame, pixels: &mut Pixels) -> Result<(), 
         .jpeg_set_out_colorspace(colours);
     decoder.set_options(options);
     let data = pixels.reshape(frame.height, frame.width, channels);
-    // The decoder takes the first frame header, as the walk does; if they differed, its buffer would.
+    // The decoder uses the first frame header, as the walk does; if the two differed, so would the sizes.
     if decoder.output_buffer_size() != Some(data.len()) {
         return Err(damaged("it has several frame headers"));
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a JPEG.
+//! Errors of JPEG files.
 
 use std::fmt::Display;
 

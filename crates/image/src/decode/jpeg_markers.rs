@@ -1,4 +1,4 @@
-//! The markers of a JPEG: a walk over them tells what the image declares, where its scans are, and what they lack,
+//! The markers of a JPEG: a walk over them finds what the image declares, where its scans are, and what is missing,
 //! without decoding anything.
 //!
 //! Cost: a search for 0xFF through the file, some microseconds.
@@ -68,7 +68,7 @@ pub(super) struct Scan {
     pub coefficients: (u8, u8),
     /// Bits that were not sent before (0 for a first scan of these coefficients), and bits that are not sent yet.
     pub bits: (u8, u8),
-    /// Bytes of data, without restart markers and the zeros behind 0xFF.
+    /// Bytes of data, without restart markers and the zeros after 0xFF.
     data: usize,
     /// Units between two restart markers; 0 without them.
     pub interval: u32,
@@ -152,7 +152,7 @@ impl Frame {
         }
     }
 
-    /// Name and tables of the component of a scan that has the fewest blocks.
+    /// Name and tables of the component of a scan with the fewest blocks.
     pub fn coarsest(&self, scan: &Scan) -> Option<[u8; 2]> {
         let blocks = |name: u8| {
             let number = self.number_of(name).ok()?;
@@ -226,7 +226,7 @@ pub(super) fn walk(bytes: &[u8]) -> Result<Frame, ImageError> {
     loop {
         let found = next_marker(bytes, at).ok_or_else(|| cut_short(bytes))?;
         let Found { marker, behind, .. } = found;
-        // The scan whose data end here, or continue after a restart marker.
+        // The scan with data that end here, or continue after a restart marker.
         let scan = frame.as_mut().and_then(|frame| frame.scans.last_mut());
         if let Some(scan) = scan.filter(|scan| scan.end == 0) {
             scan.data += found.begin - at - found.stuffed;
@@ -353,7 +353,7 @@ fn segment(bytes: &[u8], at: usize) -> Option<&[u8]> {
     bytes.get(at..at + length)
 }
 
-/// Frame headers; among their numbers are those of tables (C4, CC) and a reserved one (C8).
+/// Frame headers; their range also contains the markers of tables (C4, CC) and a reserved one (C8).
 fn is_frame(marker: u8) -> bool {
     matches!(marker, 0xC0..=0xCF) && !matches!(marker, 0xC4 | 0xC8 | 0xCC)
 }

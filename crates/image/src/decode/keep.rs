@@ -7,7 +7,7 @@ pub enum Keep {
     Bytes,
     /// Values of 16 bits.
     Depth,
-    /// Numbers, for masks, depth maps and the like: values of 16 bits, indices of palettes in place of colours, and 0 and 1 of
+    /// Numbers, for masks, depth maps and the like: values of 16 bits, palette indices instead of colours, and 0 and 1 for
     /// black and white.
     Numbers,
 }

@@ -1,19 +1,19 @@
 //! Encoded bytes to pixels.
 //!
 //! The format is recognised by the first bytes, never by a name. The result is the file's content as bytes: RGB, or
-//! one channel where the file is grey.
+//! one channel if the file is grey.
 //!
 //! - CMYK and YCCK (JPEG, TIFF) become RGB; palettes become RGB. 16 bits a channel (PNG, TIFF, PNM) are scaled to 8 and
 //!   rounded, unless [`Keep`] says otherwise.
 //! - Alpha is dropped: the colours are those stored, not blended with any background. That is what
 //!   Pillow's `convert("RGB")` does.
-//! - An orientation stated in EXIF is not applied, as PyTorch's and TensorFlow's loaders do not; [`orientation`] says
-//!   it, and [`Pixels::turn_upright`] applies it.
-//! - Colour profiles are ignored, as they do.
-//! - Of an animation the first frame is taken, of several pages the first.
+//! - An EXIF orientation is not applied, as in PyTorch's and TensorFlow's loaders; [`orientation`] returns it, and
+//!   [`Pixels::turn_upright`] applies it.
+//! - Colour profiles are ignored, as in those loaders.
+//! - Animations give their first frame, files of several pages their first page.
 //!
 //! JPEG as in photos (baseline, one scan) is decoded here, in `baseline/`, as far as needed; zune-jpeg decodes other
-//! kinds, whole. Decoding at half the size from the DCT coefficients would only serve crops of twice the output's
+//! kinds, whole. Decoding at half the size from the DCT coefficients would only help for crops with twice the output's
 //! side; photos 400 pixels wide have none for an output of 224.
 
 mod alpha;
@@ -35,7 +35,7 @@ pub use orientation::orientation;
 use crate::crop::Rectangle;
 use crate::{Format, ImageError, Pipeline, Pixels};
 
-/// Decodes an image into `pixels`, whose memory is reused.
+/// Decodes an image into `pixels` and reuses their memory.
 ///
 /// Errors: the bytes are not a whole image of a known format within the limits; `pixels` is then
 /// empty. Bytes after the image's end are ignored.
@@ -53,7 +53,7 @@ pub fn decode(bytes: &[u8], limits: &Limits, pixels: &mut Pixels) -> Result<Form
 
 /// The same, keeping more than bytes.
 ///
-/// Errors: those of [`decode()`], and a GIF where numbers are kept, since the indices of its palette are not known.
+/// Errors: those of [`decode()`], and a GIF if numbers are kept, since its decoder does not give palette indices.
 pub fn decode_keeping(
     keep: Keep,
     bytes: &[u8],
@@ -112,7 +112,7 @@ fn decode_part(
     }
 }
 
-/// The first bytes belong to none of the formats.
+/// The first bytes match none of the formats.
 fn not_an_image(bytes: &[u8]) -> ImageError {
     let first: Vec<String> = { bytes.iter().take(8) }
         .map(|byte| format!("{byte:02x}"))

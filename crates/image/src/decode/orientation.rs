@@ -1,7 +1,7 @@
-//! The orientation that an image states in its EXIF data: how a camera was held.
+//! The orientation of the camera that an image states in its EXIF data.
 //!
 //! EXIF is a TIFF file without pixels, in a segment of JPEG, a chunk of PNG or a chunk of WebP; one of its entries is
-//! needed. Unreadable EXIF states nothing, as in other readers: an image is never refused for it. XMP, in which some
+//! needed. Unreadable EXIF is ignored, as in other readers: an image is never refused for it. XMP, in which some
 //! programs repeat the orientation, is not read.
 //!
 //! Cost: the headers before the pixels, for PNG and WebP those of all chunks; no allocation.
@@ -10,7 +10,7 @@ use super::jpeg_markers;
 use crate::Format;
 use crate::orientation::Orientation;
 
-/// The orientation that an encoded image states; upright where it states none.
+/// The orientation that an encoded image states; upright if it states none.
 ///
 /// ```
 /// assert!(pelton_image::orientation(b"no image").is_upright());

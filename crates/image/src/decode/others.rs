@@ -1,4 +1,4 @@
-//! BMP, GIF, PNM and TIFF: of a GIF the first frame, of a TIFF the first page.
+//! BMP, GIF (its first frame), PNM and TIFF (its first page).
 
 use std::io::{self, Cursor};
 

@@ -61,7 +61,7 @@ pub(super) fn decode(
     Ok(())
 }
 
-/// The numbers of one channel as they are stored, `bits` each: those of a palette, or of black and white.
+/// The stored values of one channel, `bits` each: palette indices, or black and white.
 fn numbers<R: BufRead + Seek>(
     reader: &mut Reader<R>,
     bits: usize,
@@ -70,7 +70,7 @@ fn numbers<R: BufRead + Seek>(
     let (width, height) = reader.info().size();
     let (rows, columns) = (height as usize, width as usize);
     let row_bytes = (columns * bits).div_ceil(8);
-    // Rows as stored, with several numbers a byte, then unpacked in place from the last on.
+    // Reads rows with several values a byte, then unpacks them in place, last row first.
     pixels.reshape(height, width, 1);
     let data = pixels.data_mut();
     data.resize(rows * columns.max(row_bytes), 0);

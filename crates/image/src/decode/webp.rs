@@ -53,7 +53,7 @@ fn check_frames(bytes: &[u8], mut at: usize, limits: &Limits) -> Result<(), Imag
                 }
             }
             b"ANMF" => {
-                // A frame of an animation: 16 bytes, then chunks. After the last of them comes the next chunk.
+                // A frame of an animation: 16 bytes, then chunks. The next chunk follows the last of them.
                 at = content + 16;
                 continue;
             }

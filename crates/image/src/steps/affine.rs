@@ -40,7 +40,7 @@ fn draw(
     let factor = 1.0 + within(scale);
     let slant = libm::tan(within(shear).to_radians());
     let (sine, cosine) = (libm::sin(turn), libm::cos(turn));
-    // Forward: scale, shear, turn, shift. Inverse: all of that undone in reverse order.
+    // Forward: scale, shear, turn, shift. The inverse undoes them in reverse order.
     let matrix = [
         [cosine + slant * sine, sine - slant * cosine],
         [-sine, cosine],

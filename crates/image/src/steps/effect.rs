@@ -1,4 +1,4 @@
-//! What a step does to pixels, and to the masks and boxes that belong to them.
+//! The effect of a step on pixels, and on their masks and boxes.
 
 use pelton_key::KeyedRng;
 
@@ -20,9 +20,9 @@ pub(crate) enum Effect {
     Change(fn(Numbers, &mut Frame<'_>, &mut KeyedRng)),
     /// Makes one channel.
     Grey,
-    /// Blackens a part; of floats, to 0, the mean.
+    /// Blackens a part; floats become 0, the mean.
     Blacken(fn(Numbers, Size, &mut KeyedRng) -> Rectangle),
-    /// Makes floats of bytes, when the image is written: three means and three deviations.
+    /// Converts bytes to floats when the image is written: three means and three deviations.
     Normalise,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Moves {
     ///
     /// Errors: it cannot be done with such an image.
     pub size_after: fn(Numbers, Size) -> Result<Size, ImageError>,
-    /// Draws where the pixels of an image of this size go; the image is then resized to `size_after`.
+    /// Draws the new positions of the pixels of an image of this size; the image is then resized to `size_after`.
     pub draw: Draw,
 }
 
@@ -60,7 +60,7 @@ impl Moves {
     }
 }
 
-/// Where pixels go.
+/// The new positions of pixels.
 pub(crate) enum Move {
     Stay,
     /// The part with this top, left and size, which may extend beyond the image, is the new image.

@@ -1,4 +1,4 @@
-//! The numbers of a step: how its form says that they are written, and their ranges.
+//! The numbers of a step: their spelling, as its form shows it, and their ranges.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ pub(crate) struct Parameter {
     least: f64,
     most: f64,
     is_whole: bool,
-    /// Its number where the text leaves it out.
+    /// Its default, if the text leaves it out.
     default: f64,
     /// The sign in front of it.
     sign: char,
@@ -52,7 +52,7 @@ impl Parameter {
 
     fn read(&self, text: &str) -> Option<f64> {
         let plain = |byte: u8| byte.is_ascii_digit() || (!self.is_whole && b".-".contains(&byte));
-        // "1e3" and "+5" are numbers to std.
+        // std also parses "1e3" and "+5".
         let number = text.parse().ok().filter(|_| text.bytes().all(plain))?;
         (self.least..=self.most).contains(&number).then_some(number)
     }

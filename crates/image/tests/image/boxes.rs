@@ -1,9 +1,9 @@
-//! Boxes follow their pictures: they lie around what the mask of the same object shows.
+//! Boxes follow their pictures: they enclose the mask of the same object.
 
 use pelton_image::{Layout, Pipeline, Pixels, Workspace};
 use pelton_key::KeyedRng;
 
-/// The smallest box around the ones of a mask behind a pipeline.
+/// The smallest box around the ones of a mask after a pipeline.
 fn seen(text: &str, mask: &Pixels, key: u64) -> Option<[f32; 4]> {
     let pipeline: Pipeline = text.parse().unwrap();
     let (height, width) = pipeline.output_size(mask.height(), mask.width()).unwrap();
@@ -28,7 +28,7 @@ fn of_box((height, width): (u32, u32), [x1, y1, x2, y2]: [u32; 4]) -> Pixels {
     mask
 }
 
-/// Random boxes under random keys; a box differs from what is seen by at most `most` pixels at each edge.
+/// Random boxes under random keys; each edge of a box is at most `most` pixels from the visible object.
 fn check(text: &str, most: f32, margin: u32) {
     let pipeline: Pipeline = text.parse().unwrap();
     let mut rng = KeyedRng::new(text.len() as u64);
@@ -47,7 +47,7 @@ fn check(text: &str, most: f32, margin: u32) {
         let [x1, y1, x2, y2] = boxes[0];
         let [bottom, right] = [size.0, size.1].map(|side| side as f32);
         if text.contains("affine") && (x1.min(y1) == 0.0 || x2 == right || y2 == bottom) {
-            // What is seen of a turned box that is cut off is smaller than its corners say.
+            // The visible part of a turned box that is cut off is smaller than its corners suggest.
             continue;
         }
         match seen(text, &mask, key) {
@@ -57,7 +57,7 @@ fn check(text: &str, most: f32, margin: u32) {
                 assert!(!differ, "{text} {key}: {:?} {seen:?}", boxes[0]);
                 visible += 1;
             }
-            // Nothing of it, or less than a pixel.
+            // Nothing of it is visible, or less than a pixel.
             None => assert!(
                 (x2 - x1).min(y2 - y1) < 1.0 + most,
                 "{text} {key}: {boxes:?}"

@@ -40,7 +40,7 @@ fn decoded(bytes: &[u8]) -> Result<Pixels, ImageError> {
     decode(bytes, &Limits::default(), &mut pixels).map(|_| pixels)
 }
 
-/// Decodes a file and gives the largest difference of a byte from what is expected.
+/// Decodes a file and gives the largest difference of a byte from the expected one.
 fn difference(name: &str) -> u8 {
     let pixels = decoded(&file(name)).expect(name);
     let (width, height, channels, data) = expected(name);
@@ -62,7 +62,7 @@ fn check(name: &str, format: Format, most: u8) {
 }
 
 /// The standard leaves the rounding of the cosine transform to decoders, ±1 a component before colours
-/// are mixed, and says nothing of how halved colours are spread.
+/// are mixed, and does not specify how chroma is upsampled.
 #[test]
 fn jpeg_is_what_libjpeg_makes_of_it() {
     for name in [
@@ -92,7 +92,7 @@ fn jpeg_is_what_libjpeg_makes_of_it() {
     }
 }
 
-/// The colours of CMYK are mixed by formulas that differ.
+/// Programs convert CMYK by different formulas.
 #[test]
 fn other_formats_are_what_pillow_makes_of_them() {
     for name in ["rgb.bmp", "palette.bmp", "alpha.bmp"] {
@@ -126,7 +126,7 @@ fn other_formats_are_what_pillow_makes_of_them() {
     }
 }
 
-/// As `ImageOps.exif_transpose` has it; where nobody asks for it, pixels come as they are stored.
+/// As `ImageOps.exif_transpose` does; unless asked for, pixels keep the stored orientation.
 #[test]
 fn orientations_are_applied_as_pillow_does() {
     let jpegs = (1..=8).map(|number| format!("orientation_{number}.jpg"));
@@ -161,7 +161,7 @@ fn images_without_an_orientation_that_can_be_read_are_upright() {
     let tag = good.windows(2).position(|pair| pair == b"MM").unwrap();
     let entry = tag + 10;
     assert_eq!(good[entry..entry + 2], [0x01, 0x12]);
-    // The order of bytes, where the directory lies, how many entries it has, the tag, its type, its value.
+    // The byte order, the directory's offset, its number of entries, the tag, its type, its value.
     for (at, wrong) in [
         (tag, 0),
         (tag + 7, 0),
@@ -223,7 +223,7 @@ const FILES: [&str; 12] = [
     "moving.webp",
 ];
 
-/// Of formats that the `image` library decodes.
+/// In formats that the `image` library decodes.
 const OTHERS: [&str; 9] = [
     "rgb.bmp",
     "palette.bmp",
@@ -244,7 +244,7 @@ fn a_file_cut_anywhere_is_an_error_or_whole() {
         let mut accepted = 0;
         for length in 0..bytes.len() {
             match decoded(&bytes[..length]) {
-                // The image is there before the file ends: PNG ends with a chunk that says so alone.
+                // The image is complete before the file ends: the last chunk of a PNG only marks the end.
                 Ok(pixels) => {
                     assert!(pixels == whole, "{name} cut to {length} bytes");
                     accepted += 1;
@@ -252,7 +252,7 @@ fn a_file_cut_anywhere_is_an_error_or_whole() {
                 Err(error) => assert!(!error.to_string().is_empty()),
             }
         }
-        // Of several frames the first is taken.
+        // The first of several frames is decoded.
         let most = match *name {
             "moving.gif" => bytes.len() * 2 / 3,
             name if name.ends_with(".png") => 16,
@@ -270,7 +270,7 @@ fn a_file_cut_anywhere_is_an_error_or_whole() {
     }
 }
 
-/// As of a download that reserved its space, or that a tool ended as it should have.
+/// As left by a download that reserved its space, or closed properly by a tool.
 #[test]
 fn a_jpeg_whose_rest_is_lost_is_an_error() {
     for name in [
@@ -296,7 +296,7 @@ fn a_jpeg_whose_rest_is_lost_is_an_error() {
     }
 }
 
-/// Where each scan's data lie: from behind its header to the marker that ends them.
+/// The range of each scan's data: from the end of its header to the marker that ends them.
 fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     let is_marker =
         |pair: &[u8]| pair[0] == 0xFF && pair[1] != 0 && !(0xD0..=0xD7).contains(&pair[1]);
@@ -311,7 +311,7 @@ fn scans(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
     begins.map(range).collect()
 }
 
-/// What a progressive image lacks within a scan or at its end.
+/// Data missing in a progressive image, within a scan or at its end.
 #[test]
 fn a_progressive_jpeg_that_lacks_data_is_an_error() {
     let bytes = file("progressive.jpg");
@@ -319,7 +319,7 @@ fn a_progressive_jpeg_that_lacks_data_is_an_error() {
     assert_eq!(scans.len(), 10);
     for scan in &scans {
         for kept in scan.start..scan.end {
-            // With the scans behind it, and without any.
+            // With the scans after it, and without any.
             let lacking = [&bytes[..kept], &bytes[scan.end..]].concat();
             let ended = [&bytes[..kept], &[0xFF, 0xD9]].concat();
             // The last two bytes may hold less than a code, and the bits that fill them up.
@@ -336,7 +336,7 @@ fn a_progressive_jpeg_that_lacks_data_is_an_error() {
     }
 }
 
-/// A part of what lies between two restart markers, which are all there.
+/// A part of the data between two restart markers is missing, but no marker.
 #[test]
 fn a_jpeg_that_lacks_data_before_a_restart_is_an_error() {
     let bytes = file("restarts.jpg");
@@ -380,13 +380,13 @@ fn damage_never_panics() {
     }
 }
 
-/// The bytes with others from `place` on.
+/// The bytes with `with` at offset `place`.
 fn patched(mut bytes: Vec<u8>, place: usize, with: &[u8]) -> Vec<u8> {
     bytes[place..place + with.len()].copy_from_slice(with);
     bytes
 }
 
-/// Where a JPEG's frame header states its height.
+/// The offset of the height in a JPEG's frame header.
 fn jpeg_height_at(bytes: &[u8]) -> usize {
     let frame = |pair: &[u8]| pair[0] == 0xFF && (0xC0..=0xC2).contains(&pair[1]);
     bytes.windows(2).position(frame).unwrap() + 5
@@ -418,9 +418,9 @@ fn sizes_beyond_the_limit_are_refused() {
         let place = jpeg_height_at(&bytes);
         patched(bytes, place, &both)
     };
-    // Of a canvas width and height less one stand in 24 bits each.
+    // A canvas states its width and height minus one in 24 bits each.
     let canvas = patched(file("alpha.webp"), 24, &[0x2F, 0x75, 0, 0x2F, 0x75, 0]);
-    // A canvas that is small, and frames in it that are not.
+    // A small canvas with large frames.
     let frame = file("alpha.webp");
     let place = frame
         .windows(3)
@@ -479,7 +479,7 @@ fn images_without_pixels_are_refused() {
         let error = decoded(&bytes).unwrap_err();
         assert!(error.to_string().contains("has no pixels"), "{error}");
     }
-    // The decoder of PNG has a word of its own for it.
+    // The decoder of PNG has its own message for it.
     assert!(decoded(&png_sized(0, 5)).is_err());
     assert!(decoded(&png_sized(5, 0)).is_err());
 }
@@ -525,7 +525,7 @@ fn refusals_say_what_is_wrong() {
     );
 }
 
-/// A buffer that held a larger image, or one with more channels, holds the next one all the same.
+/// A buffer can be reused after a larger image, or one with more channels.
 #[test]
 fn one_buffer_serves_image_after_image() {
     let mut pixels = Pixels::new();

@@ -27,7 +27,7 @@ fn decode_mask(bytes: &[u8], limits: &Limits, mask: &mut Pixels) -> Result<Forma
     decode_keeping(Keep::Numbers, bytes, limits, mask)
 }
 
-/// The first channel of the picture behind a pipeline, and the mask behind it.
+/// The first channel of the picture after a pipeline, and the mask after it.
 fn both(text: &str, (picture, mask): &(Pixels, Pixels), key: u64) -> (Vec<u8>, Vec<u8>) {
     let pipeline: Pipeline = text.parse().unwrap();
     let (height, width) = pipeline.output_size(mask.height(), mask.width()).unwrap();
@@ -71,7 +71,7 @@ fn crops_and_mirrors_are_those_of_the_picture() {
     assert!(seen.contains(&("flip", true)) && seen.contains(&("flip", false)));
 }
 
-/// Stages that change values and move nothing draw what they draw and leave the mask alone.
+/// Stages that change values and move nothing make the same draws and leave the mask alone.
 #[test]
 fn colours_of_a_mask_stay() {
     let pictures = picture(20, 20, |y, x| (y * 20 + x) as u8 / 2);
@@ -108,7 +108,7 @@ fn a_resize_takes_the_nearest_pixel() {
     }
 }
 
-/// Over a slope, what is mixed of neighbours and what is the nearest of them differ by little.
+/// On a slope, a mean of neighbours and the nearest of them differ little.
 #[test]
 fn what_is_resized_or_turned_stays_in_its_place() {
     let moves = |text: &&str| text.parse::<Pipeline>().unwrap().moves_pixels();
@@ -128,7 +128,7 @@ fn what_is_resized_or_turned_stays_in_its_place() {
                     .zip(&mask)
                     .filter(|(a, b)| a.abs_diff(**b) > most)
                     .count();
-                // At the edge of what black lies around, one of them may be black.
+                // At the border to black, one of them may be black.
                 assert!(
                     far <= red.len() / 12,
                     "{text} {key}: {far} of {}",
@@ -204,7 +204,7 @@ fn a_palette_gives_the_numbers_of_its_colours() {
             assert_eq!(colours.data(), coloured);
         }
     }
-    // Without a palette it is what it always is.
+    // Without a palette nothing changes.
     let grey = png(
         ColorType::Grayscale,
         BitDepth::Eight,
@@ -224,7 +224,7 @@ fn classes_of_other_formats_are_whole_or_refused() {
     decode_mask(file, &limits, &mut mask).unwrap();
     decode(file, &limits, &mut colours).unwrap();
     assert_eq!(mask.channels(), 1);
-    // Blue, green, red and nothing, after headers of 54 bytes.
+    // Blue, green, red and an unused byte, after headers of 54 bytes.
     let of = |&i: &u8| [2, 1, 0].map(|channel| file[54 + 4 * usize::from(i) + channel]);
     let coloured: Vec<u8> = mask.data().iter().flat_map(of).collect();
     assert_eq!(colours.data(), coloured);

@@ -1,4 +1,4 @@
-//! Images of which only what a pipeline looks at is decoded, against all of them decoded.
+//! Decoding only the part that a pipeline needs, against decoding the whole image.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use pelton_key::{Stage, key};
 
 use crate::steps::examples;
 
-/// Pipelines that look at a part, and some that look at all.
+/// Pipelines that need a part, and some that need all.
 const PIPELINES: [&str; 12] = [
     "rrc:16",
     "rrc:8:0.01-0.3,flip,cutout:3",
@@ -23,7 +23,7 @@ const PIPELINES: [&str; 12] = [
     "affine:30:0.1:0.1,rrc:10",
 ];
 
-/// What comes out of the parts that are decoded of an image is what comes out of the whole.
+/// The decoded part of an image gives the same output as the whole.
 fn check(path: &Path, keys: u64) {
     let bytes = std::fs::read(path).unwrap();
     let limits = Limits::default();

@@ -40,8 +40,8 @@ fn part((top, left, height, width): (usize, usize, usize, usize)) -> Pixels {
     pixels
 }
 
-/// Pillow rounds to bytes between its two passes, columns first; here rows come first. Half a step in
-/// either pass, so results differ by 1 at most.
+/// Pillow rounds to bytes between its two passes, columns first; here rows come first. Each pass errs by half a step,
+/// so results differ by 1 at most.
 #[track_caller]
 fn check(pixels: &Pixels, pipeline: &str, expected: &[u8]) {
     let pipeline: Pipeline = pipeline.parse().unwrap();
@@ -99,7 +99,7 @@ fn resizing_is_pillows_bilinear() {
     );
 }
 
-/// What lies around a crop has no part in it: a crop within the image gives what the crop alone gives.
+/// Pixels around a crop have no influence: a crop within the image gives the same result as the crop alone.
 #[test]
 fn a_crop_sees_nothing_beyond_its_edges() {
     // The middle 8 x 8 pixels begin at (2, 4).
@@ -117,7 +117,7 @@ fn a_crop_sees_nothing_beyond_its_edges() {
         };
         let within = apply(&format!("crop:8,{resize}"), &image());
         assert_eq!(within, apply(resize, &alone), "{resize}");
-        // Mirrored twice is not mirrored, wherever the mirrors stand.
+        // Two mirrors cancel out, at any position.
         let mirrored = apply(&format!("flip:1,crop:8,flip:1,{resize}"), &image());
         assert_eq!(within, mirrored, "{resize}");
     }

@@ -108,7 +108,7 @@ impl Plain {
         match (stage.name(), stage.numbers()) {
             ("crop", &[side]) => {
                 let side = side as i64;
-                // Half a pixel of black or image more lies where torchvision puts it.
+                // The odd pixel, of black or of the image, is on the same side as in torchvision.
                 let middle = |length: i64| {
                     let before = (side - length).max(0) / 2;
                     let length = length.max(side);
@@ -161,7 +161,7 @@ fn hole(
     move |y, x| within(y, centre.0) && within(x, centre.1)
 }
 
-/// What the pipeline should write, as floats; bytes are those times 255 where nothing normalises.
+/// The expected output as floats; bytes are those times 255 if nothing normalises.
 fn expected(pipeline: &Pipeline, pixels: &Pixels, key: u64) -> Result<Vec<f32>, ImageError> {
     pipeline.output_size(pixels.height(), pixels.width())?;
     let mut image = Plain::from_pixels(pixels);
@@ -290,7 +290,7 @@ proptest! {
         check(&pipeline, &pixels, key, &mut work);
     }
 
-    /// A resize that comes late, or writes straight into the output, makes what it makes by itself.
+    /// A resize that is delayed, or writes straight into the output, gives the same pixels as one by itself.
     #[test]
     fn resizes_that_wait_make_the_same_pixels(
         mut first in prop::collection::vec(byte_stage(), 0..3),
@@ -301,7 +301,7 @@ proptest! {
     ) {
         // A mirror before a resize is put off until after it, see below.
         first.retain(|stage| stage.name() != "flip");
-        // Stages have their draws by their number: the others' places are held by flips that never are.
+        // The draws of a stage depend on its index: flips with probability 0 stand in for the other stages.
         let idle: Augment = "flip:0".parse().unwrap();
         let resize = format!("resize:{to_height}x{to_width}").parse().unwrap();
         let stage = |stages: &[&[Augment]]| {
@@ -336,7 +336,7 @@ proptest! {
     }
 }
 
-/// The sums of a mirrored filter are the same, but where a half is rounded.
+/// The sums of a mirrored filter are the same, except when a half is rounded.
 #[test]
 fn mirrors_and_resizes_may_change_places() {
     let mut work = Workspace::new();
@@ -391,7 +391,7 @@ fn keys_of_examples_stay() {
     }
 }
 
-/// What a pipeline makes of an image under a key, as a checksum.
+/// A checksum of a pipeline's output for an image and a key.
 fn checksum(pipeline: &str, key: u64) -> u64 {
     let pixels = noise(20, 24, 3, 5);
     let pipeline: Pipeline = pipeline.parse().unwrap();
@@ -425,7 +425,7 @@ fn a_key_gives_the_same_pixels_for_ever() {
     assert_eq!(found, expected);
 }
 
-/// Marks of a mirrored image are as good as its mirrored pixels.
+/// An image marked as mirrored gives the same output as mirrored pixels.
 #[test]
 fn a_mirrored_image_is_shifted_as_it_is_seen() {
     let pixels = noise(9, 11, 1, 3);
@@ -440,7 +440,7 @@ fn a_mirrored_image_is_shifted_as_it_is_seen() {
         out
     };
     for key in 0..20 {
-        // The same draw, of an image that was mirrored before or that is mirrored by its marks.
+        // The same draw, for an image that was mirrored before or is marked as mirrored.
         let marked = apply("flip:1,affine:30:0.2:0.3:10", key);
         let mirrored = {
             let mut mirrored = Pixels::new();
@@ -476,7 +476,7 @@ fn an_empty_pipeline_leaves_the_image_as_it_is() {
     assert_eq!(out, pixels.data());
 }
 
-/// Half of all images are mirrored, whatever id, copy and epoch they have in common.
+/// Half of all images are mirrored, also among those with the same id, copy or epoch.
 #[test]
 fn draws_of_examples_are_independent() {
     let mut pixels = Pixels::new();

@@ -1,4 +1,4 @@
-//! How pipelines are spelt, what sizes they have, and what is refused.
+//! The spelling of pipelines, their sizes, and refused ones.
 
 use pelton_image::{Augment, Output, Pipeline, Pixels, Values, Workspace};
 use proptest::prelude::*;
@@ -209,7 +209,7 @@ fn sizes_are_known_where_they_are_fixed() {
     check_size("randomcrop:300:20", Some((300, 300)), (300, 300));
 }
 
-/// What chance decided becomes what a measurement looks at; the rest stays.
+/// Random stages become those of an evaluation; the others stay.
 #[test]
 fn for_evaluation_chance_is_left_out() {
     for (training, measured) in [

@@ -1,10 +1,10 @@
-//! What holds for every step in the list.
+//! Properties of every step in the list.
 
 use std::path::Path;
 
 use pelton_image::{Augment, Layout, Output, Pipeline, Pixels, Workspace};
 
-/// A text or several for each step.
+/// One or more texts for each step.
 pub(crate) fn examples() -> impl Iterator<Item = &'static str> {
     let steps = Augment::steps().iter();
     steps.flat_map(|step| step.examples.iter().copied())

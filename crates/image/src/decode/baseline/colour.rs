@@ -36,7 +36,7 @@ fn towards(near: u8, far: u8) -> u8 {
     ((3 * u16::from(near) + u16::from(far) + 2) >> 2) as u8
 }
 
-/// ITU-R 601 over all of the range, with 14 bits behind the point: red of Cr, blue of Cb, green of both.
+/// ITU-R 601 over the full range, with 14 fractional bits: red from Cr, blue from Cb, green from both.
 const RED: i16 = 22970;
 const BLUE: i16 = 29032;
 const GREEN: [i16; 2] = [-11700, -5638];
@@ -96,7 +96,7 @@ pub(super) mod wide {
             _mm256_permute4x64_epi64::<0b11_01_10_00>(packed)
         };
         let (red, green, blue) = (packed(0), packed(1), packed(2));
-        // Where the bytes of a channel belong among 16 of pixels, first, second and third time.
+        // The positions of a channel's bytes among 16 bytes of pixels: the first, second and third 16.
         let turn = |bytes: __m256i, by: [i8; 16]| {
             // SAFETY: 16 bytes are read of 16.
             let by = unsafe { _mm_loadu_si128(by.as_ptr().cast()) };
@@ -137,8 +137,8 @@ pub(super) mod wide {
         [&halves[0], &halves[1]]
     }
 
-    /// Red, green and blue. A product with twice the colour, of which the upper half is taken and rounded, is the plain
-    /// one's: the two differ in how halves are rounded, and none of these factors makes one.
+    /// Red, green and blue. The rounded upper half of a product with twice the colour equals the result of the plain
+    /// loop: the two differ only in how they round halves, and none of these factors gives a half.
     #[inline]
     #[target_feature(enable = "avx2")]
     fn mix_16(luma: &[u8; 16], blue: &[u8; 16], red: &[u8; 16]) -> [__m256i; 3] {

@@ -1,14 +1,14 @@
-//! From coefficients to samples: the inverse cosine transform in integers, with 12 bits behind the point, as stb_image
-//! and zune-jpeg have it.
+//! From coefficients to samples: the inverse cosine transform in integers with 12 fractional bits, as in stb_image
+//! and zune-jpeg.
 //!
-//! Coefficients lie as the vectors want them: rows in pairs (0 and 4, 2 and 6, 1 and 3, 5 and 7), of each pair the
-//! columns 0, 4, 2, 6, 1, 3, 5, 7, of each column the two rows' coefficients side by side. So each product with the one
-//! after it is one instruction, and the second pass finds its pairs of columns as the first finds its pairs of rows.
+//! Coefficients are stored in the order of the vectors: rows in pairs (0 and 4, 2 and 6, 1 and 3, 5 and 7), within a
+//! pair the columns 0, 4, 2, 6, 1, 3, 5, 7, within a column the two rows' coefficients side by side. So one instruction
+//! multiplies two neighbours and adds, and the second pass has its pairs of columns as the first its pairs of rows.
 
 /// Coefficients or quantisation steps in that layout.
 pub(super) type Block = [i16; 64];
 
-/// Positions of coefficients in a block, in the order in which they are sent; those after the end of a block map to
+/// Positions of coefficients in a block, in the order of the file; those after the end of a block map to
 /// the position after it.
 pub(super) const PLACES: [u8; 256] = {
     let mut places = [64; 256];
@@ -16,7 +16,7 @@ pub(super) const PLACES: [u8; 256] = {
     let mut number = 0;
     while number < 64 {
         places[number] = place_of(row, column);
-        // Diagonals that go up are even ones.
+        // Even diagonals go up.
         if (row + column).is_multiple_of(2) {
             if column == 7 {
                 row += 1;
@@ -57,7 +57,7 @@ const fn place_of(row: usize, column: usize) -> u8 {
     (16 * pair + 2 * COLUMNS[column] + side) as u8
 }
 
-/// What the outputs of the odd rows 1, 3, 5 and 7 are made with.
+/// The factors of the odd rows 1, 3, 5 and 7.
 const ODD: [[i32; 4]; 4] = [
     [5683, 4816, 3219, 1131],
     [4816, -1129, -5681, -3218],
@@ -97,7 +97,7 @@ pub(super) fn plain(block: &Block, steps: &Block, out: &mut [u8], stride: usize)
     );
 }
 
-/// One pass over eight lines side by side, with what is added before the bits are cut off.
+/// One pass over eight lines side by side; `round` is added before the bits are cut off.
 fn pass(lines: &[[i16; 8]; 8], round: i32, bits: u32) -> [[i32; 8]; 8] {
     let mut out = [[0i32; 8]; 8];
     for i in 0..8 {
@@ -237,7 +237,7 @@ pub(super) mod wide {
     #[inline]
     #[target_feature(enable = "avx2")]
     fn load(values: &[i16; 16]) -> __m256i {
-        // SAFETY: 16 values of 16 bits are as many bytes as are read, from any place.
+        // SAFETY: 16 values of 16 bits are as many bytes as are read, at any alignment.
         unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
     }
 }

@@ -1,7 +1,7 @@
-//! Decodes baseline JPEG, the kind of most photos, as far as it is needed.
+//! Decodes baseline JPEG, the kind of most photos, as far as needed.
 //!
 //! When only a part of an image is needed, the data above and next to the part is only parsed, code by code, because
-//! its lengths tell where the next block begins; data below is not read. Only the blocks of the part, and
+//! its lengths show where the next block begins; data below is not read. Only the blocks of the part, and
 //! neighbouring chroma that is interpolated into it, become samples and pixels. The pixels are identical to those of
 //! the whole image.
 //!
@@ -11,7 +11,7 @@
 //! Samples are those of zune-jpeg, which decodes the others, by the same formulas. Chroma is upsampled as in libjpeg:
 //! samples coded beyond the image are not used, and in images up to 4 pixels wide samples are repeated instead.
 //!
-//! A row of units is decoded and made pixels before the next, with the last row of samples of the one before.
+//! Each row of units, with the last row of samples of the previous one, becomes pixels before the next is decoded.
 
 mod colour;
 mod idct;
@@ -49,7 +49,7 @@ pub(super) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    /// The scan of an image, and its tables; `None` where it is of another kind, or lacks something.
+    /// The scan of an image, and its tables; `None` if the image is of another kind or incomplete.
     pub fn new(
         bytes: &'a [u8],
         frame: &'a Frame,
@@ -93,7 +93,7 @@ impl<'a> Scan<'a> {
         Ok(None)
     }
 
-    /// A table that the headers of the scan name, where it exists.
+    /// A table that the headers of the scan name, if it exists.
     fn with(
         frame: &'a Frame,
         quantisation: &[Option<Block>; 4],
@@ -200,8 +200,8 @@ impl<'a> Scan<'a> {
         let mut ends = self.ends.iter();
         let mut bits = Bits::new(&[]);
         let mut left = 0;
-        // Coefficients of a unit, which become samples when all of them are there: data that was just written in
-        // pieces cannot be loaded as a whole yet.
+        // Coefficients of a unit become samples once all of them are decoded: a vector load right after narrow stores
+        // to the same memory would stall.
         let mut blocks = [[0i16; 256]; 6];
         let mut nothing = [0i16; 256];
         let mut written = part.top as usize;
@@ -279,7 +279,7 @@ impl<'a> Scan<'a> {
             if unit_row < first_unit_row {
                 continue;
             }
-            // The last row of the unit needs chroma of the next one, where there is one.
+            // The last row of the unit needs chroma of the next one, if any.
             let ready =
                 (unit_row + 1) * down * SIDE - usize::from(down > 1 && unit_row + 1 < unit_rows);
             let end = ready.min((part.top + part.height) as usize);
@@ -294,7 +294,7 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// Up to this many samples in a row, libjpeg repeats them where it has half as many as pixels.
+/// Up to this many samples in a row, libjpeg repeats them if there are half as many as pixels.
 const MOST_REPEATED: usize = 2;
 
 const TOO_SHORT: &str = "its data end before the image does";
@@ -324,7 +324,7 @@ impl Kernels for Plain {
 mod wide {
     use crate::decode::baseline::*;
 
-    /// Only made where the processor has AVX2.
+    /// Only constructed if the processor has AVX2.
     struct Wide;
 
     impl Kernels for Wide {
@@ -358,7 +358,7 @@ mod wide {
         ) -> Result<(), &'static str> {
             scan.decode_with(&Wide, part, scratch, out)
         }
-        // SAFETY: it has, as just asserted.
+        // SAFETY: the processor has AVX2, as just asserted.
         unsafe { with_avx2(scan, part, scratch, out) }
     }
 }
@@ -386,7 +386,7 @@ impl Component<'_> {
         self.plane.copy_within(last.., 0);
     }
 
-    /// A row of samples of this component, which must be in this row of units or the last of the one before.
+    /// A row of samples of this component, which must be in this row of units or the last one of the previous.
     fn row(&self, unit_row: usize, line: usize) -> &[u8] {
         let row = self.columns.samples();
         let place = line + 1 - unit_row * self.lines.own * SIDE;
@@ -442,7 +442,7 @@ impl Stretch {
     }
 }
 
-/// Makes a row of pixels from the samples of a row of units and the last ones of the one before.
+/// Makes a row of pixels from the samples of a row of units and the last samples of the previous row.
 #[inline(always)]
 fn write_row(
     kernels: &impl Kernels,
@@ -591,7 +591,7 @@ fn unstuff(
             rest = rest.get(at + others + 1..).unwrap_or_default();
         }
         data.extend_from_slice(rest);
-        // After the marker, which may have any number of 0xFF.
+        // After the marker, which may begin with any number of 0xFF.
         from = end
             + bytes[end..]
                 .iter()
