@@ -118,7 +118,7 @@ pub(crate) fn middle(length: u32, side: u32) -> u32 {
     (f64::from(length - side) / 2.0).round_ties_even() as u32
 }
 
-/// The sides of an image whose shorter one becomes `side` long.
+/// The sides of an image after a resize of the shorter one to `side`.
 pub(crate) fn shorter_to(side: u32, height: u32, width: u32) -> (u64, u64) {
     let (short, long) = (height.min(width), height.max(width));
     // Differs from a quotient of floats, which torchvision truncates, only in rounding errors.

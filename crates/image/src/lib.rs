@@ -32,9 +32,9 @@
 //!
 //! Decoding and augmenting reuse memory: one [`Pixels`] and one [`Workspace`] a thread.
 //!
-//! A crop only narrows the region, a flip only sets a mark, and a resize waits until its pixels are needed. So `rrc:224,flip`
-//! reads the decoded image once and writes 224 x 224 pixels, without a copy of the crop. Other pipelines copy when a stage
-//! changes pixels.
+//! A crop only narrows the region, a flip only sets a mark, and a resize waits until its pixels are needed. So
+//! `rrc:224,flip` reads the decoded image once and writes 224 x 224 pixels, without a copy of the crop. Other pipelines
+//! copy when a stage changes pixels.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

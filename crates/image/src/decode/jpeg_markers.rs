@@ -92,7 +92,7 @@ impl Frame {
         self.sequential && scan.components.len() == self.components.len()
     }
 
-    /// Refuses an image whose markers show that data are missing: a scan with a wrong number of restart markers or
+    /// Refuses an image if its markers show that data are missing: a scan with a wrong number of restart markers or
     /// with too few bits, or no scan at all for some coefficients.
     pub fn check(&self) -> Result<(), ImageError> {
         for scan in &self.scans {

@@ -10,7 +10,7 @@ use pelton_key::KeyedRng;
 
 use crate::steps::examples;
 
-/// A picture whose first channel is its mask.
+/// A picture with its mask as the first channel.
 fn picture(height: u32, width: u32, value: impl Fn(u32, u32) -> u8) -> (Pixels, Pixels) {
     let places = (0..height).flat_map(|y| (0..width).map(move |x| (y, x)));
     let mask: Vec<u8> = places.map(|(y, x)| value(y, x)).collect();
