@@ -17,6 +17,7 @@ use pelton_storage::{is_temporary_name, open_with, refuse_address, without_secre
 use serde::Serialize;
 
 use crate::atomically::write_atomically;
+use crate::checkpoint::{Tensor, write_checkpoint};
 use crate::entry::Entry;
 use crate::error::RunError;
 use crate::manifest::{CONFIG, Entries, Manifest, Set, named_config, run_of};
@@ -182,6 +183,19 @@ impl RunFolder {
             }
         }
         Ok(self.path.join(name))
+    }
+
+    /// Writes a file of arrays as [`write_checkpoint`](crate::write_checkpoint) does, and returns its entry.
+    ///
+    /// Errors: as of [`RunFolder::file`], also if the folder is replaced while this writes; a failed write.
+    pub fn write_checkpoint(
+        &self,
+        name: &str,
+        text: &str,
+        tensors: Vec<Tensor<'_>>,
+    ) -> Result<Entry, RunError> {
+        let written = write_checkpoint(&self.file(name)?, text, tensors);
+        written.map_err(|error| self.file(name).err().unwrap_or(error))
     }
 
     /// Begins to replace a set of files; returns its number, which the names of files in `checkpoint` and of rows must

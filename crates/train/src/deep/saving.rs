@@ -118,7 +118,7 @@ impl<'a> Saved<'a> {
         if folder.is_written() {
             let mut all = tensors("", &self.parameters);
             all.extend(tensors(STATE, &self.state));
-            let entry = write_checkpoint(&folder.file(name)?, text, all)?;
+            let entry = folder.write_checkpoint(name, text, all)?;
             files.insert(name.to_string(), entry);
         }
         Ok(files)

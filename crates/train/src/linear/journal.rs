@@ -8,7 +8,7 @@ use pelton_data::{DataError, summed};
 use pelton_fetch::Meters;
 use pelton_format::{ContentSum, Dataset};
 use pelton_linear::{Certificate, Precision, Weights};
-use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder, Set, write_checkpoint};
+use pelton_run::{EpochRecord, Event, EventWriter, Observer, RunFolder, Set};
 
 use super::ranks::{Agreed, Ranks};
 use super::resume::{KEPT, STATE};
@@ -262,9 +262,10 @@ impl<'a> Journal<'a> {
             let (number, mut files) = self.folder.begin(Set::Checkpoint)?;
             files.retain(|name, _| name == KEPT);
             let name = format!("{STATE}-{number}.safetensors");
-            let path = self.folder.file(&name)?;
+            let path = self.folder.path().join(&name);
             let (text, tensors) = checkpoint::parts(&progress, state);
-            files.insert(name, write_checkpoint(&path, &text, tensors)?);
+            let entry = self.folder.write_checkpoint(&name, &text, tensors)?;
+            files.insert(name, entry);
             self.folder.commit(Set::Checkpoint, number, files)?;
             let (epochs, block) = (progress.epochs.len(), progress.next);
             tracing::debug!(path = %path.display(), epochs, block, "checkpoint written");
