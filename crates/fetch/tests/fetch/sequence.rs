@@ -206,7 +206,7 @@ impl Chooser {
 #[test]
 fn every_access_path_yields_the_same_choice_of_records() {
     let folder = tempfile::tempdir().unwrap();
-    for dataset in [dense(&folder, 20_011, 28), sparse(&folder, 5_003)] {
+    for dataset in [dense(&folder, 8_011, 28), sparse(&folder, 3_001)] {
         let batching = Batching::Examples(dataset.records() / 23);
         for order in ["full", "block:7", "block:7:permute"] {
             let spec = PlanSpec::new(order.parse().unwrap(), batching, 3);
@@ -258,7 +258,7 @@ fn a_feed_of_chosen_records_goes_on_from_every_batch() {
     let dataset = dense(&folder, 6_007, 28);
     let plan = Arc::new(
         Plan::new(
-            &PlanSpec::new(Order::Full, Batching::Examples(400), 9),
+            &PlanSpec::new(Order::Full, Batching::Examples(800), 9),
             Catalog::new(6_007),
         )
         .unwrap(),
