@@ -10,12 +10,7 @@ use pelton_key::Digest;
 use pelton_run::{Event, Interrupt, Observer};
 use pelton_storage::in_parallel;
 use rayon::prelude::*;
-use skrifa::instance::{LocationRef, Size};
-use skrifa::metrics::GlyphMetrics;
-use skrifa::outline::OutlineGlyphCollection;
-use skrifa::raw::FileRef;
-use skrifa::string::StringId;
-use skrifa::{FontRef, GlyphId, MetadataProvider, Tag};
+use ttf_parser::{GlyphId, Tag, cmap, fonts_in_collection, name_id};
 
 use super::render::Renderer;
 
@@ -151,12 +146,9 @@ impl Fonts<'_, '_> {
             (self.observer)(Event::Progress { what, done, total });
             let path = self.files[file].clone();
             let bytes = read(&path)?;
-            let faces = FileRef::new(&bytes).map(|file| file.fonts().collect::<Vec<_>>());
             let mut drawn = HashSet::new();
-            for face in faces.unwrap_or_else(|error| vec![Err(error)]) {
-                let face = face.map_err(|error| error.to_string());
-                let face = face.and_then(|font| Face::new(font).map_err(str::to_owned));
-                match face {
+            for index in 0..fonts_in_collection(&bytes).unwrap_or(1) {
+                match Face::new(&bytes, index) {
                     Ok(face) => {
                         let candidates = face.candidates(&mut drawn, &mut number);
                         let font = self.fonts.len() as u32;
@@ -246,63 +238,83 @@ fn read(path: &Path) -> Result<Vec<u8>, DataError> {
 
 /// A face that can be drawn.
 struct Face<'a> {
-    font: FontRef<'a>,
-    glyphs: OutlineGlyphCollection<'a>,
-    metrics: GlyphMetrics<'a>,
+    font: ttf_parser::Face<'a>,
+    /// Its characters.
+    characters: cmap::Subtable<'a>,
     em: f32,
     /// Offset of its outlines in the file: faces of a collection may share them.
     outlines: usize,
 }
 
 impl<'a> Face<'a> {
-    fn new(font: FontRef<'a>) -> Result<Face<'a>, &'static str> {
-        let tables = [b"glyf", b"CFF ", b"CFF2"].map(|tag| font.table_data(Tag::new(tag)));
+    fn new(file: &'a [u8], index: u32) -> Result<Face<'a>, String> {
+        let font = ttf_parser::Face::parse(file, index).map_err(|error| error.to_string())?;
+        let tables = [b"glyf", b"CFF ", b"CFF2"];
         let table = tables
             .into_iter()
-            .flatten()
-            .next()
+            .find_map(|tag| font.raw_face().table(Tag::from_bytes(tag)))
             .ok_or("it has no outlines")?;
-        let em = font
-            .metrics(Size::unscaled(), LocationRef::default())
-            .units_per_em;
-        let glyphs = font.outline_glyphs();
-        if em == 0 || glyphs.format().is_none() {
-            return Err("it is damaged");
+        let outlines = table.as_ptr() as usize;
+        let tables = font.tables();
+        if tables.glyf.is_none() && tables.cff.is_none() && tables.cff2.is_none() {
+            return Err("it is damaged".into());
         }
-        if !font.charmap().has_map() || font.charmap().is_symbol() {
-            return Err("it has no table of Unicode characters");
-        }
-        let outlines = table.as_bytes().as_ptr() as usize;
-        let metrics = font.glyph_metrics(Size::unscaled(), LocationRef::default());
+        // Characters beyond the first 65 536 are in a table with 32-bit codes.
+        let all = tables.cmap.into_iter().flat_map(|cmap| cmap.subtables);
+        let unicode = all.filter(cmap::Subtable::is_unicode);
+        let is_wide =
+            |table: &cmap::Subtable<'_>| matches!(table.format, cmap::Format::SegmentedCoverage(_));
+        let characters = unicode
+            .max_by_key(|table| (is_wide(table), table.platform_id as u8))
+            .ok_or("it has no table of Unicode characters")?;
+        let em = f32::from(font.units_per_em());
         Ok(Face {
             font,
-            glyphs,
-            metrics,
-            em: f32::from(em),
+            characters,
+            em,
             outlines,
         })
     }
 
     fn family(&self) -> String {
-        let named = |id| self.font.localized_strings(id).english_or_first();
-        let name =
-            named(StringId::TYPOGRAPHIC_FAMILY_NAME).or_else(|| named(StringId::FAMILY_NAME));
-        name.map_or_else(String::new, |name| name.to_string())
+        let named = |id: u16| {
+            let names = self.font.names().into_iter();
+            let names = names.filter(|name| name.name_id == id);
+            let mut texts: Vec<(bool, String)> = names
+                .filter_map(|name| {
+                    // Names of old Macintosh tables are not Unicode.
+                    let plain = || name.name.is_ascii().then(|| name.name.to_vec());
+                    let text = name
+                        .to_string()
+                        .or_else(|| String::from_utf8(plain()?).ok())?;
+                    let is_english =
+                        name.is_unicode() && name.language_id & 0x3ff == 9 || name.language_id == 0;
+                    Some((!is_english, text))
+                })
+                .collect();
+            texts.sort_by_key(|(is_foreign, _)| *is_foreign);
+            texts.into_iter().next().map(|(_, text)| text)
+        };
+        let name = named(name_id::TYPOGRAPHIC_FAMILY).or_else(|| named(name_id::FAMILY));
+        name.unwrap_or_default()
     }
 
     /// Its characters in order, without those that an earlier face draws with the same glyph.
     fn candidates(
         &self,
-        drawn: &mut HashSet<(usize, u32, u32)>,
+        drawn: &mut HashSet<(usize, u32, u16)>,
         number: &mut u32,
     ) -> Vec<Candidate> {
-        let mappings = self.font.charmap().mappings();
-        let mappings: BTreeMap<u32, GlyphId> = mappings
-            .filter(|(character, glyph)| glyph.to_u32() > 0 && !is_private(*character))
-            .collect();
+        let mut mappings: BTreeMap<u32, GlyphId> = BTreeMap::new();
+        self.characters.codepoints(|character| {
+            let glyph = self.characters.glyph_index(character);
+            if let Some(glyph) = glyph.filter(|glyph| glyph.0 > 0 && !is_private(character)) {
+                mappings.insert(character, glyph);
+            }
+        });
         let mut candidates = Vec::new();
         for (character, glyph) in mappings {
-            if drawn.insert((self.outlines, character, glyph.to_u32())) {
+            if drawn.insert((self.outlines, character, glyph.0)) {
                 candidates.push(Candidate {
                     number: *number,
                     character,
@@ -316,12 +328,7 @@ impl<'a> Face<'a> {
 
     /// Draws a glyph; returns whether it has ink. A damaged glyph counts as missing.
     fn draw(&self, id: GlyphId, side: u32, renderer: &mut Renderer, picture: &mut [u8]) -> bool {
-        let advance = self.metrics.advance_width(id).unwrap_or(self.em);
-        let glyph = self.glyphs.get(id);
-        glyph.is_some_and(|glyph| {
-            renderer
-                .draw(&glyph, [self.em, advance], side, picture)
-                .unwrap_or(false)
-        })
+        let advance = self.font.glyph_hor_advance(id).map_or(self.em, f32::from);
+        renderer.draw(&self.font, id, [self.em, advance], side, picture)
     }
 }

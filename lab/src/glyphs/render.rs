@@ -5,8 +5,7 @@
 //! all of these would look equal. Only glyphs beyond the square are moved into it, and glyphs larger than the square
 //! are scaled down.
 
-use skrifa::instance::{LocationRef, Size};
-use skrifa::outline::{DrawSettings, OutlineGlyph, OutlinePen};
+use ttf_parser::{Face, GlyphId, OutlineBuilder};
 use zeno::{Command, Mask, Point, Scratch, Transform};
 
 /// Share of the em below the baseline, as in the ideographic em box.
@@ -20,22 +19,23 @@ pub(super) struct Renderer {
 }
 
 impl Renderer {
-    /// Draws a glyph of a font with `em` units an em to `picture`, `side` × `side` bytes. Returns whether there is ink.
-    ///
-    /// Errors: a damaged outline.
+    /// Draws a glyph of a font with `em` units an em to `picture`, `side` × `side` bytes. Returns whether there is ink;
+    /// a damaged outline has none.
     pub(super) fn draw(
         &mut self,
-        glyph: &OutlineGlyph<'_>,
+        font: &Face<'_>,
+        glyph: GlyphId,
         [em, advance]: [f32; 2],
         side: u32,
         picture: &mut [u8],
-    ) -> Result<bool, skrifa::outline::DrawError> {
+    ) -> bool {
         self.path.commands.clear();
-        let settings = DrawSettings::unhinted(Size::unscaled(), LocationRef::default());
-        glyph.draw(settings, &mut self.path)?;
         picture.fill(0);
+        if font.outline_glyph(glyph, &mut self.path).is_none() {
+            return false;
+        }
         let Some([left, bottom, right, top]) = self.path.bounds() else {
-            return Ok(false);
+            return false;
         };
         let margin = side as f32 / 32.0;
         let room = side as f32 - 2.0 * margin;
@@ -43,7 +43,7 @@ impl Renderer {
             .min(room / (right - left))
             .min(room / (top - bottom));
         if !scale.is_normal() {
-            return Ok(false);
+            return false;
         }
         // Clamps the start of the glyph so that it stays within the margins.
         let within = |start: f32, length: f32| {
@@ -58,7 +58,7 @@ impl Renderer {
             .transform(Some(transform))
             .size(side, side)
             .render_into(picture, None);
-        Ok(picture.iter().any(|&ink| ink > 0))
+        picture.iter().any(|&ink| ink > 0)
     }
 }
 
@@ -89,7 +89,7 @@ impl Path {
     }
 }
 
-impl OutlinePen for Path {
+impl OutlineBuilder for Path {
     fn move_to(&mut self, x: f32, y: f32) {
         self.commands.push(Command::MoveTo(Point::new(x, y)));
     }
