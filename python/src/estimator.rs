@@ -270,9 +270,9 @@ pub(crate) fn linear_rows(
     }
     let array = |array| Array::from_array(array);
     Ok((
-        array(pelton_batch::Array::from_array(&ends)),
-        array(pelton_batch::Array::from_array(&indices)),
-        array(pelton_batch::Array::from_array(&values)),
+        array(pelton_batch::Array::from_slice(&ends)),
+        array(pelton_batch::Array::from_slice(&indices)),
+        array(pelton_batch::Array::from_slice(&values)),
     ))
 }
 
@@ -332,7 +332,7 @@ fn train(
 fn vectors_of(model: &Model) -> Vec<(Array, f64)> {
     let vectors = (0..model.weights.subproblems()).map(|subproblem| {
         let (coefficients, intercept) = model.coefficients(subproblem);
-        let coefficients = Array::from_array(pelton_batch::Array::from_array(&coefficients));
+        let coefficients = Array::from_array(pelton_batch::Array::from_slice(&coefficients));
         (coefficients, intercept)
     });
     vectors.collect()

@@ -200,7 +200,7 @@ fn of_u64(numbers: &[u64]) -> Array {
 }
 
 fn of_i64(numbers: impl Iterator<Item = i64>) -> Array {
-    Array::from_array(pelton_batch::Array::from_array(
+    Array::from_array(pelton_batch::Array::from_slice(
         &numbers.collect::<Vec<i64>>(),
     ))
 }
