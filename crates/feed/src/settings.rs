@@ -1,5 +1,5 @@
-//! Settings, declared once: [`settings!`] makes a configuration of entries with name, type, default, how text sets it,
-//! and help. A program makes its flags of [`Configured::SETTINGS`]; the libraries name none.
+//! Settings, declared once: [`settings!`](crate::settings!) makes a configuration of entries with name, type, default,
+//! how text sets it, and help. A program makes its flags of [`Configured::SETTINGS`]; the libraries name none.
 
 use std::fmt::Display;
 use std::path::PathBuf;
