@@ -79,7 +79,7 @@ def test_labels_become_places(tmp_path: Path) -> None:
     few = labelled(tmp_path, "few", [0, 3, 1])
     assert pelton.load(few, classes=5).classes == [0, 1, 2, 3, 4]
     assert labels_of(pelton.load(few, classes=5)) == [0, 3, 1] * 10
-    with pytest.warns(UserWarning, match="places among the classes a, b, c, d"):
+    with pytest.warns(UserWarning, match="indices of the classes a, b, c, d"):
         assert labels_of(pelton.load(few, classes=["a", "b", "c", "d"])) == [0, 3, 1] * 10
 
 
