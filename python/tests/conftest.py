@@ -20,6 +20,11 @@ import pytest
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest test first: at the end one process would wait for it."""
+    items.sort(key=lambda item: item.name != "test_trainers_use_each_record_once")
+
+
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """No launcher, whatever the tests were started by."""
