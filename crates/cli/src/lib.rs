@@ -1,15 +1,16 @@
 //! The `pelton` command: arguments become one configuration, a job runs, its figures are printed.
 //!
 //! ```
-//! use pelton_cli::bytes::{human, size};
+//! use pelton_cli::bytes::{Memory, human};
 //!
-//! assert_eq!(size("64MiB"), Ok(64 << 20));
+//! assert_eq!("64MiB".parse(), Ok(Memory::Bytes(64 << 20)));
 //! assert_eq!(human(1_500_000), "1.4 MiB");
 //! ```
 //!
-//! `arguments` declares every flag and applies those given to a configuration, `commands` runs the job, `console` shows
-//! the job's events on standard error with settings as [`flags`], `logging` shows the decisions of libraries. Standard
-//! output contains only results, so that it can be piped; with `--json` they are one object on one line.
+//! `given` makes flags of the settings of configurations, `arguments` has those of commands, `commands` runs the job,
+//! `console` shows the job's events on standard error with settings as [`flags`], `logging` shows the decisions of
+//! libraries. Standard output contains only results, so that it can be piped; with `--json` they are one object on one
+//! line.
 //!
 //! Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input; 130 interrupted by Ctrl-C.
 //!
