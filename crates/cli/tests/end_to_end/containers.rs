@@ -170,7 +170,7 @@ fn few_threads_are_enough_or_an_error_in_one_sentence() {
         "bench rows.csv --label 1",
         "bench demo:higgs:3000 --ranks 2",
         "eval model rows.csv --label 1",
-        "vocabulary text.txt --out words.vocab",
+        "vocabulary text.txt --overwrite --out words.vocab",
         "probe . --size 1MiB --seconds 0.01",
     ];
     if cfg!(feature = "nets") {
