@@ -7,7 +7,7 @@
 use std::sync::atomic::Ordering;
 
 use pelton_comm::Comm;
-use pelton_data::{DataConfig, IoMode};
+use pelton_data::DataConfig;
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, RunContext};
@@ -184,7 +184,7 @@ fn read_from_disk(
     };
     let bench_config = BenchConfig {
         data: DataConfig {
-            io: IoMode(LocalMode::Direct),
+            io: LocalMode::Direct,
             ..held.config.clone()
         },
         order: order(unit_bytes),

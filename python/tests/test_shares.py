@@ -30,7 +30,7 @@ def test_the_last_two_batches_share_what_is_left(tmp_path: Path) -> None:
         flat = np.concatenate(ids)
         np.testing.assert_array_equal(flat, np.concatenate([batch.ids for batch in pipeline.batch(77)])[: len(flat)])
     assert [len(batch.ids) for batch in pipeline.batch(600)] == [600] * 9 + [301, 300]
-    with pytest.raises(pelton.ConfigurationError, match="'all' says nothing of the last batch: use even, short or drop"):
+    with pytest.raises(pelton.ConfigurationError, match="`all` is not a treatment of the last examples: use even, short or drop"):
         len(pipeline.batch(600, last="all"))
 
 

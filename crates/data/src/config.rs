@@ -28,7 +28,7 @@ settings! {
         header: Header = Header::Auto, flag(One, value),
             "Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, which looks at the line and refuses an ambiguous one)";
         decimal: Decimal = Decimal::Auto, flag(One, value),
-            "What separates the fraction of numbers in CSV and TSV: auto, point or comma (default: auto, which takes commas where semicolons separate cells and numbers have commas)";
+            "What separates the fraction of numbers in CSV and TSV: auto, point or comma (default: auto, which takes commas if semicolons separate cells and numbers have commas)";
         label: String = "last".to_string(), flag(One, value),
             "Label column of CSV, TSV, npy and `label_file`: first, last, a position from 1, or a name; the field to use as label in records with several fields (default: label); for tar samples json:KEY, an integer or string in their .json members (dots between nested keys)";
         #[serde(with = "path_text")]
@@ -39,7 +39,7 @@ settings! {
         #[serde(skip_serializing_if = "Option::is_none")]
         file_classes: Option<FileClasses> = None, "Classes of image files that are named one by one.";
         positive: Option<ClassName> = None, flag(One, some),
-            "Label to train as +1 against all others: a number, or a name where classes have names";
+            "Label to train as +1 against all others: a number, or a name if classes have names";
         #[serde(skip_serializing_if = "Option::is_none")]
         classes: Option<ClassSetting> = None, flag(One, some),
             "Classes in the order of their indices, separated by commas or in a file with one a line (default: those of the data); records of other classes are bad records";
@@ -47,14 +47,14 @@ settings! {
             "Fill missing cells of CSV and TSV (empty, NA, NaN, null, ?), and null and NaN in JSON Lines, Parquet and Arrow: zero, mean (features only: the column's mean in the training data) or flag (linear models: the mean, and a feature that is 1 where a value is missing), or error: such records are bad (default: flag for the tables that a linear model is trained on, else error)";
         #[serde(skip_serializing_if = "Vec::is_empty")]
         columns: Vec<NamedKind> = Vec::new(), flag(Each, list, as "column", of "NAME=KIND"),
-            "What a column of a table is for a linear model, as in age=number, where it is not what it seems: number, category (a feature a value), hash:BITS (values by their hash), text (words and pairs of words by their hash), date, log1p (ln(1+x)), bins:N (a feature an interval), offset or exposure (added with weight 1, as it is or as its logarithm), ignore, label or weight; a:b=cross:BITS hashes several together; columns without names by position, and a * at the end stands for any rest of a name (repeatable; the last one that fits a column counts)";
+            "What a column of a table is for a linear model, as in age=number, if it is not what it seems: number, category (a feature a value), hash:BITS (values by their hash), text (words and pairs of words by their hash), date, log1p (ln(1+x)), bins:N (a feature an interval), offset or exposure (added with weight 1, as it is or as its logarithm), ignore, label or weight; a:b=cross:BITS hashes several together; columns without names by position, and a * at the end stands for any rest of a name (repeatable; the last one that fits a column counts)";
         #[serde(skip)]
         codes_columns: bool = false, "Whether columns that are not numbers become features.";
         #[serde(skip_serializing)]
         dtype: FeatureType = FeatureType::Checked, flag(One, value),
-            "Type of the features of CSV, TSV and npy where records are not rows for a linear model: f32, f64, or checked (default: f32, but a record whose whole numbers f32 would round is bad)";
+            "Type of the features of CSV, TSV and npy if records are not rows for a linear model: f32, f64, or checked (default: f32, but a record whose whole numbers f32 would round is bad)";
         #[serde(with = "as_text")]
-        io: IoMode = IoMode(LocalMode::Auto), flag(One, value), "How files are opened: auto, direct, buffered or pread";
+        io: LocalMode = LocalMode::Auto, flag(One, value), "How files are opened: auto, direct, buffered or pread";
         #[serde(with = "path_text")]
         cache_dir: Option<PathBuf> = None, flag(One, path), "Folder for indexes, decompressed text and demo data";
         remote_cache_bytes: Option<u64> = None, flag(One, bytes_or_none, as "remote_cache", of "SIZE"),
@@ -156,38 +156,5 @@ impl DataConfig {
             bytes_too: true,
             ..self.clone()
         }
-    }
-}
-
-/// [`LocalMode`] as text: auto, direct, buffered or pread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IoMode(pub LocalMode);
-
-impl std::fmt::Display for IoMode {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self.0 {
-            LocalMode::Direct => "direct",
-            LocalMode::Buffered => "buffered",
-            LocalMode::Pread => "pread",
-            _ => "auto",
-        })
-    }
-}
-
-impl std::str::FromStr for IoMode {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<IoMode, String> {
-        Ok(IoMode(match text {
-            "auto" => LocalMode::Auto,
-            "direct" => LocalMode::Direct,
-            "buffered" => LocalMode::Buffered,
-            "pread" => LocalMode::Pread,
-            _ => {
-                return Err(format!(
-                    "`{text}` is not an I/O mode: use auto, direct, buffered or pread"
-                ));
-            }
-        }))
     }
 }

@@ -61,7 +61,7 @@ pub use bad_records::{
 };
 pub use batches::{for_each_batch, hold_rows, stripe_records};
 pub use class_setting::ClassSetting;
-pub use config::{DataConfig, IoMode};
+pub use config::DataConfig;
 pub use content::{SavedContent, check_content, summed};
 pub use demo::{DemoError, DemoSpec};
 pub use error::DataError;

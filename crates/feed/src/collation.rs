@@ -8,47 +8,20 @@ use pelton_batch::DType;
 
 use crate::error::FeedError;
 
-/// How the samples of a batch are collated, field by field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Collate {
-    /// `stack` for augmented pictures and samples of one shape by construction; `pad` for tokens; otherwise `ragged`.
-    #[default]
-    Auto,
-    /// One after another; they must have one shape.
-    Stack,
-    /// Along the first dimension to one length: that of the bucket if there are buckets, otherwise the longest of the
-    /// batch.
-    Pad,
-    /// One after another with offsets.
-    Ragged,
-}
-
-impl fmt::Display for Collate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Collate::Auto => "auto",
-            Collate::Stack => "stack",
-            Collate::Pad => "pad",
-            Collate::Ragged => "ragged",
-        })
-    }
-}
-
-impl FromStr for Collate {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Collate, String> {
-        Ok(match text {
-            "auto" => Collate::Auto,
-            "stack" => Collate::Stack,
-            "pad" => Collate::Pad,
-            "ragged" => Collate::Ragged,
-            _ => {
-                return Err(format!(
-                    "`{text}` is not a collation: use auto, stack, pad or ragged"
-                ));
-            }
-        })
+pelton_key::names! {
+    /// How the samples of a batch are collated, field by field.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Collate: "a collation" {
+        /// `stack` for augmented pictures and samples of one shape by construction; `pad` for tokens; otherwise `ragged`.
+        #[default]
+        Auto = "auto",
+        /// One after another; they must have one shape.
+        Stack = "stack",
+        /// Along the first dimension to one length: that of the bucket if there are buckets, otherwise the longest of the
+        /// batch.
+        Pad = "pad",
+        /// One after another with offsets.
+        Ragged = "ragged",
     }
 }
 

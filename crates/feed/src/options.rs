@@ -76,26 +76,18 @@ impl FromStr for BadExamples {
     }
 }
 
-/// The stage at which examples are repeated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum EchoPoint {
-    /// Records are repeated as read, and each copy is decoded and augmented again: this saves only reading,
-    /// and holds only encoded bytes.
-    Read,
-    /// Decoded samples are repeated, and each copy is augmented again.
-    #[default]
-    BeforeAugment,
-    /// Augmented samples are repeated.
-    AfterAugment,
-}
-
-impl fmt::Display for EchoPoint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            EchoPoint::Read => "read",
-            EchoPoint::BeforeAugment => "before",
-            EchoPoint::AfterAugment => "after",
-        })
+pelton_key::names! {
+    /// The stage at which examples are repeated.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+    pub enum EchoPoint: "a stage to repeat examples at" {
+        /// Records are repeated as read, and each copy is decoded and augmented again: this saves only reading,
+        /// and holds only encoded bytes.
+        Read = "read",
+        /// Decoded samples are repeated, and each copy is augmented again.
+        #[default]
+        BeforeAugment = "before",
+        /// Augmented samples are repeated.
+        AfterAugment = "after",
     }
 }
 

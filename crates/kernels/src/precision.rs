@@ -4,21 +4,21 @@
 //! pair takes the room of one f32, so the rest of a product is unchanged, with half as many numbers along k. Other
 //! levels multiply the rounded numbers as f32: equal operands at the speed of f32.
 
-use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use crate::block_source::BlockSource;
 use crate::simd::{Kernel, Simd, run};
 
-/// The format that the operands of a product are rounded to. Its sums are f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// No rounding: they are f32.
-    #[default]
-    F32,
-    /// bfloat16: the range of f32 and 8 bits. Numbers below 1.2e-38 may count as 0.
-    Bf16,
+pelton_key::names! {
+    /// The format that the operands of a product are rounded to. Its sums are f32.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Precision: "a precision" {
+        /// No rounding: they are f32.
+        #[default]
+        F32 = "f32",
+        /// bfloat16: the range of f32 and 8 bits. Numbers below 1.2e-38 may count as 0.
+        Bf16 = "bf16",
+    }
 }
 
 impl Precision {
@@ -39,27 +39,6 @@ impl Precision {
     /// Whether products take pairs.
     pub(crate) fn pairs(self, level: Simd) -> bool {
         self == Precision::Bf16 && level.has_bf16()
-    }
-}
-
-impl FromStr for Precision {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Precision, String> {
-        match text {
-            "f32" => Ok(Precision::F32),
-            "bf16" => Ok(Precision::Bf16),
-            _ => Err(format!("`{text}` is not a precision: use f32 or bf16")),
-        }
-    }
-}
-
-impl fmt::Display for Precision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Precision::F32 => "f32",
-            Precision::Bf16 => "bf16",
-        })
     }
 }
 

@@ -21,7 +21,10 @@ mod digest;
 
 mod mix;
 
+mod names;
+
 pub use digest::Digest;
 pub use key::{Stage, key};
 pub use mix::{GOLDEN_GAMMA, mix, splitmix64};
+pub use names::unknown_name;
 pub use rng::KeyedRng;

@@ -6,53 +6,25 @@
 //!
 //! Cost: one pass over the values; 32 bytes a feature meanwhile.
 
-use std::fmt;
-use std::str::FromStr;
-
 use pelton_format::{Row, RowTable, Scale};
 
 use crate::peers::{Exchange, Peers};
 
-/// How features are scaled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Scaling {
-    /// Not at all.
-    #[default]
-    None,
-    /// `(x − mean) / standard deviation`; of sparse rows, and without an intercept, `x / standard deviation`, zeros
-    /// included. A constant feature is unchanged: users add one as a bias; so are the indicators of encoded columns,
-    /// which are 0 or 1.
-    Standard,
-    /// `x / max |x|`.
-    MaxAbs,
-    /// `Standard` for files with named columns, else no scaling.
-    Auto,
-}
-
-impl fmt::Display for Scaling {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Scaling::None => "none",
-            Scaling::Standard => "standard",
-            Scaling::MaxAbs => "max-abs",
-            Scaling::Auto => "auto",
-        })
-    }
-}
-
-impl FromStr for Scaling {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Scaling, String> {
-        match text {
-            "none" => Ok(Scaling::None),
-            "standard" => Ok(Scaling::Standard),
-            "max-abs" => Ok(Scaling::MaxAbs),
-            "auto" => Ok(Scaling::Auto),
-            _ => Err(format!(
-                "`{text}` is not a scaling: use standard, max-abs, none or auto"
-            )),
-        }
+pelton_key::names! {
+    /// How features are scaled.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Scaling: "a scaling" {
+        /// Not at all.
+        #[default]
+        None = "none",
+        /// `(x − mean) / standard deviation`; of sparse rows, and without an intercept, `x / standard deviation`, zeros
+        /// included. A constant feature is unchanged: users add one as a bias; so are the indicators of encoded columns,
+        /// which are 0 or 1.
+        Standard = "standard",
+        /// `x / max |x|`.
+        MaxAbs = "max-abs",
+        /// `Standard` for files with named columns, else no scaling.
+        Auto = "auto",
     }
 }
 

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::str::FromStr;
 
 use crate::error::PlanError;
 use crate::split::{near_equal_part, near_equal_start};
@@ -31,41 +30,21 @@ impl fmt::Display for Batching {
     }
 }
 
-/// How to batch the examples left at the end of an epoch, or of a bucket, that do not fill a batch. Independent of
-/// the number of ranks, so a run can be resumed on any.
-///
-/// Written as text: `even`, `short`, `drop`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum Last {
-    /// The last two batches differ by at most one example: only a bucket or an epoch shorter than a batch has a batch
-    /// of less than half the size.
-    #[default]
-    Even,
-    /// They are a batch of their own, of one example or more.
-    Short,
-    /// They are left out of the epoch.
-    Drop,
-}
-
-impl fmt::Display for Last {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Last::Even => "even",
-            Last::Short => "short",
-            Last::Drop => "drop",
-        })
-    }
-}
-
-impl FromStr for Last {
-    type Err = PlanError;
-
-    fn from_str(text: &str) -> Result<Last, PlanError> {
-        let all = [Last::Even, Last::Short, Last::Drop];
-        let found = all.into_iter().find(|last| last.to_string() == text);
-        found.ok_or_else(|| PlanError::UnknownLast {
-            text: text.to_owned(),
-        })
+pelton_key::names! {
+    /// How to batch the examples left at the end of an epoch, or of a bucket, that do not fill a batch. Independent of
+    /// the number of ranks, so a run can be resumed on any.
+    ///
+    /// Written as text: `even`, `short`, `drop`.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+    pub enum Last: "a treatment of the last examples" {
+        /// The last two batches differ by at most one example: only a bucket or an epoch shorter than a batch has a batch
+        /// of less than half the size.
+        #[default]
+        Even = "even",
+        /// They are a batch of their own, of one example or more.
+        Short = "short",
+        /// They are left out of the epoch.
+        Drop = "drop",
     }
 }
 

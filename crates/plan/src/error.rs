@@ -12,12 +12,6 @@ pub enum PlanError {
         /// The forms that are accepted.
         forms: String,
     },
-    /// The word for the last batch is unknown.
-    #[error("'{text}' says nothing of the last batch: use even, short or drop")]
-    UnknownLast {
-        /// The text as given.
-        text: String,
-    },
     /// A count inside an order or batching is not a whole number from 1 on.
     #[error("'{number}' in '{text}' must be a whole number from 1 to 2^63, for instance {example}")]
     BadCount {

@@ -20,19 +20,21 @@ use crate::open_files::{open_file, regular_file};
 use crate::page_cache::ReadAround;
 use crate::{Granularity, RangeRead, Storage, StorageError, direct, page_cache, pread};
 
-/// How a local file is read.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LocalMode {
-    /// `Direct` if the filesystem and io_uring permit it, else `Buffered`.
-    #[default]
-    Auto,
-    /// Bypassing the page cache, through io_uring.
-    Direct,
-    /// From the page cache if it has the data; misses through io_uring, or by threads if that is refused.
-    Buffered,
-    /// By a pool of threads calling `pread`.
-    Pread,
+pelton_key::names! {
+    /// How a local file is read.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum LocalMode: "an I/O mode" {
+        /// `Direct` if the filesystem and io_uring permit it, else `Buffered`.
+        #[default]
+        Auto = "auto",
+        /// Bypassing the page cache, through io_uring.
+        Direct = "direct",
+        /// From the page cache if it has the data; misses through io_uring, or by threads if that is refused.
+        Buffered = "buffered",
+        /// By a pool of threads calling `pread`.
+        Pread = "pread",
+    }
 }
 
 /// How to open a [`LocalFile`].

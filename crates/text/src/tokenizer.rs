@@ -1,19 +1,17 @@
 //! Definitions of a token.
 
-use std::fmt;
-use std::str::FromStr;
-
-use crate::error::TextError;
 use crate::white_space::BlockBits;
 
-/// The unit that a text is cut into.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Tokenizer {
-    /// Runs of bytes without white space.
-    #[default]
-    Whitespace,
-    /// Single bytes.
-    Bytes,
+pelton_key::names! {
+    /// The unit that a text is cut into.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub enum Tokenizer: "a tokenizer" {
+        /// Runs of bytes without white space.
+        #[default]
+        Whitespace = "whitespace",
+        /// Single bytes.
+        Bytes = "bytes",
+    }
 }
 
 impl Tokenizer {
@@ -27,29 +25,6 @@ impl Tokenizer {
                     .map(|bits| bits.word_starts(&mut after_space).count_ones() as usize)
                     .sum()
             }
-        }
-    }
-}
-
-impl fmt::Display for Tokenizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Tokenizer::Whitespace => "whitespace",
-            Tokenizer::Bytes => "bytes",
-        })
-    }
-}
-
-impl FromStr for Tokenizer {
-    type Err = TextError;
-
-    fn from_str(text: &str) -> Result<Tokenizer, TextError> {
-        match text {
-            "whitespace" => Ok(Tokenizer::Whitespace),
-            "bytes" => Ok(Tokenizer::Bytes),
-            _ => Err(TextError::new(format!(
-                "'{text}' is not a tokenizer: use whitespace or bytes"
-            ))),
         }
     }
 }
@@ -75,7 +50,7 @@ mod tests {
         let error = "words".parse::<Tokenizer>().unwrap_err();
         assert_eq!(
             error.to_string(),
-            "'words' is not a tokenizer: use whitespace or bytes"
+            "`words` is not a tokenizer: use whitespace or bytes"
         );
     }
 

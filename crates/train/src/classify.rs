@@ -1,8 +1,5 @@
 //! The job `train classify`: trains on images or vectors with a head over very many classes.
 
-use std::fmt;
-use std::str::FromStr;
-
 use pelton_comm::Comm;
 use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_feed::settings;
@@ -15,35 +12,14 @@ use serde::{Deserialize, Serialize};
 use crate::deep::{FitConfig, MOST_WIDTH, Optimizer};
 use crate::error::TrainError;
 
-/// Initial values of a head's rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Begin {
-    /// The mean features of their classes, by the net before training.
-    Means,
-    /// Random numbers.
-    Random,
-}
-
-impl FromStr for Begin {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Begin, String> {
-        match text {
-            "means" => Ok(Begin::Means),
-            "random" => Ok(Begin::Random),
-            _ => Err(format!(
-                "class vectors do not begin at `{text}`: use means or random"
-            )),
-        }
-    }
-}
-
-impl fmt::Display for Begin {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Begin::Means => "means",
-            Begin::Random => "random",
-        })
+pelton_key::names! {
+    /// Initial values of a head's rows.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Begin: "a beginning of class vectors" {
+        /// The mean features of their classes, by the net before training.
+        Means = "means",
+        /// Random numbers.
+        Random = "random",
     }
 }
 

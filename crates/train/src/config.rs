@@ -149,20 +149,22 @@ impl std::str::FromStr for Target {
     }
 }
 
-/// How a linear problem is solved.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Solver {
-    /// The faster of the others, by a cost model, unless a setting needs one of them.
-    #[default]
-    Auto,
-    /// Newton's method: about ten passes, for rows of few features.
-    Newton,
-    /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
-    Lbfgs,
-    /// Dual coordinate descent, block by block.
-    CoordinateDescent,
-    /// Working sets of features, for penalties with ‖w‖₁.
-    WorkingSet,
+pelton_key::names! {
+    /// How a linear problem is solved.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Solver: "a solver" {
+        /// The faster of the others, by a cost model, unless a setting needs one of them.
+        #[default]
+        Auto = "auto",
+        /// Newton's method: about ten passes, for rows of few features.
+        Newton = "newton",
+        /// L-BFGS: passes for the multinomial loss of more than two classes, which no other solver minimises.
+        Lbfgs = "l-bfgs",
+        /// Dual coordinate descent, block by block.
+        CoordinateDescent = "coordinate-descent",
+        /// Working sets of features, for penalties with ‖w‖₁.
+        WorkingSet = "working-set",
+    }
 }
 
 impl Solver {
@@ -192,32 +194,6 @@ impl Solver {
     }
 }
 
-impl std::fmt::Display for Solver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Solver::Auto => "auto",
-            Solver::Newton => "newton",
-            Solver::Lbfgs => "l-bfgs",
-            Solver::CoordinateDescent => "coordinate-descent",
-            Solver::WorkingSet => "working-set",
-        })
-    }
-}
-
-impl std::str::FromStr for Solver {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Solver, String> {
-        use Solver::{Auto, CoordinateDescent, Lbfgs, Newton, WorkingSet};
-        [Auto, Newton, Lbfgs, CoordinateDescent, WorkingSet]
-            .into_iter()
-            .find(|solver| solver.to_string() == text)
-            .ok_or_else(|| {
-                format!("`{text}` is not a solver: use auto, newton, l-bfgs, coordinate-descent or working-set")
-            })
-    }
-}
-
 settings! {
     /// The configuration of `pelton train linear`.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -225,7 +201,7 @@ settings! {
     pub struct LinearConfig: "Model and training" {
         data: DataConfig = DataConfig::default(), "Training data.";
         #[serde(with = "as_text")]
-        loss: Loss = Loss::Hinge, flag(One, value, help Loss::help() + " (default: logistic, or multinomial for more than two classes; squared where labels are numbers rather than classes)"),
+        loss: Loss = Loss::Hinge, flag(One, value, help Loss::help() + " (default: logistic, or multinomial for more than two classes; squared if labels are numbers rather than classes)"),
             "The loss of a row.";
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         guesses_loss: bool = false, "Whether the loss becomes squared if labels are numbers rather than classes.";

@@ -1,7 +1,5 @@
 //! The job `train language`: a net that predicts the next word of a text.
 
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -25,59 +23,28 @@ use crate::deep::{
 use crate::error::TrainError;
 use crate::image::{check_resumed, open_folder, same_data};
 
-/// Kinds of net.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LanguageNet {
-    /// Layers of long short-term memory.
-    #[default]
-    Lstm,
-    /// A decoder Transformer.
-    Transformer,
-}
-
-impl FromStr for LanguageNet {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<LanguageNet, String> {
-        match text {
-            "lstm" => Ok(LanguageNet::Lstm),
-            "transformer" => Ok(LanguageNet::Transformer),
-            _ => Err(format!(
-                "`{text}` is not a net for text: use lstm or transformer"
-            )),
-        }
+pelton_key::names! {
+    /// Kinds of net.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum LanguageNet: "a net for text" {
+        /// Layers of long short-term memory.
+        #[default]
+        Lstm = "lstm",
+        /// A decoder Transformer.
+        Transformer = "transformer",
     }
 }
 
-impl fmt::Display for LanguageNet {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            LanguageNet::Lstm => "lstm",
-            LanguageNet::Transformer => "transformer",
-        })
-    }
-}
-
-/// The unit that ranks divide.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Parallel {
-    /// Every batch.
-    #[default]
-    Data,
-    /// The layers of the net.
-    Model,
-}
-
-impl FromStr for Parallel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Parallel, String> {
-        match text {
-            "data" => Ok(Parallel::Data),
-            "model" => Ok(Parallel::Model),
-            _ => Err(format!("ranks do not divide `{text}`: use data or model")),
-        }
+pelton_key::names! {
+    /// The unit that ranks divide.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Parallel: "a division among ranks" {
+        /// Every batch.
+        #[default]
+        Data = "data",
+        /// The layers of the net.
+        Model = "model",
     }
 }
 

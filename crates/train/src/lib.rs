@@ -75,8 +75,7 @@ pub use pelton_nn::GrowingBatch;
 pub use config::{LinearConfig, Optimum, Solver, Stated, Target, read_over};
 pub use error::TrainError;
 pub use pelton_data::{
-    ClassSetting, DataConfig, DataError, IoMode, Validation, check_positive, check_range,
-    check_share,
+    ClassSetting, DataConfig, DataError, Validation, check_positive, check_range, check_share,
 };
 pub use pelton_feed::settings::{Configured, Form, Setting};
 pub use pelton_fetch::{Access, OnBadRecord};

@@ -13,7 +13,7 @@ mod records;
 use std::sync::atomic::Ordering;
 
 use pelton_comm::run_ranks;
-use pelton_data::{DataConfig, IoMode};
+use pelton_data::DataConfig;
 use pelton_fetch::{Access, OnBadRecord};
 use pelton_plan::Order;
 use pelton_run::{Event, Interrupt, RunContext};
@@ -146,7 +146,7 @@ fn run(
 ) -> Result<BenchReport, TrainError> {
     let config = BenchConfig {
         data: DataConfig {
-            io: IoMode(LocalMode::Buffered),
+            io: LocalMode::Buffered,
             device_model: Some("pfs".to_string()),
             ..data.clone()
         },

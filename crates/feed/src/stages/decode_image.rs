@@ -2,8 +2,6 @@
 
 use std::any::Any;
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -199,36 +197,15 @@ pub(super) fn refusal(error: ImageError) -> String {
     }
 }
 
-/// How to treat the orientation in a picture's EXIF data.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Exif {
-    /// Ignored: pixels are returned as stored, as in torchvision and TensorFlow.
-    #[default]
-    Ignore,
-    /// The picture is turned and mirrored until it is upright.
-    Apply,
-}
-
-impl fmt::Display for Exif {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Exif::Ignore => "ignore",
-            Exif::Apply => "apply",
-        })
-    }
-}
-
-impl FromStr for Exif {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Exif, String> {
-        match text {
-            "ignore" => Ok(Exif::Ignore),
-            "apply" => Ok(Exif::Apply),
-            _ => Err(format!(
-                "`{text}` is not a setting for EXIF orientation: use ignore or apply"
-            )),
-        }
+pelton_key::names! {
+    /// How to treat the orientation in a picture's EXIF data.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Exif: "a setting for EXIF orientation" {
+        /// Ignored: pixels are returned as stored, as in torchvision and TensorFlow.
+        #[default]
+        Ignore = "ignore",
+        /// The picture is turned and mirrored until it is upright.
+        Apply = "apply",
     }
 }
 

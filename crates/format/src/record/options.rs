@@ -1,9 +1,7 @@
 //! How a data set is opened.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -60,20 +58,22 @@ impl RowLayout {
     }
 }
 
-/// Replacements for missing cells.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Missing {
-    /// 0.
-    Zero,
-    /// The mean of the column over the rows that have a value in it; 0 if no row has one.
-    Mean,
-    /// The mean, and another feature that is 1 if the value is missing.
-    Flag,
-    /// As `Flag` for tables that a linear model is trained on, as `Error` elsewhere.
-    Auto,
-    /// Nothing: a missing cell is a fault.
-    Error,
+pelton_key::names! {
+    /// Replacements for missing cells.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Missing: "a way to fill missing cells" {
+        /// 0.
+        Zero = "zero",
+        /// The mean of the column over the rows that have a value in it; 0 if no row has one.
+        Mean = "mean",
+        /// The mean, and another feature that is 1 if the value is missing.
+        Flag = "flag",
+        /// As `Flag` for tables that a linear model is trained on, as `Error` elsewhere.
+        Auto = "auto",
+        /// Nothing: a missing cell is a fault.
+        Error = "error",
+    }
 }
 
 impl Missing {
@@ -90,35 +90,6 @@ impl Missing {
 
 /// The remedy for [`Missing::Mean`] if records are fields.
 pub(crate) const MEAN_OF_FIELDS: &str = "`missing` mean is for features; give `missing` zero, which makes 0 of numbers and the empty one of strings and lists, or fill them in a function of yours";
-
-impl fmt::Display for Missing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Missing::Zero => "zero",
-            Missing::Mean => "mean",
-            Missing::Flag => "flag",
-            Missing::Auto => "auto",
-            Missing::Error => "error",
-        })
-    }
-}
-
-impl FromStr for Missing {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Missing, String> {
-        match text {
-            "zero" => Ok(Missing::Zero),
-            "mean" => Ok(Missing::Mean),
-            "flag" => Ok(Missing::Flag),
-            "auto" => Ok(Missing::Auto),
-            "error" => Ok(Missing::Error),
-            _ => Err(format!(
-                "`{text}` is nothing to fill missing cells in with: use zero, mean, flag, auto or error"
-            )),
-        }
-    }
-}
 
 /// How a data set is opened.
 #[derive(Clone, Debug)]

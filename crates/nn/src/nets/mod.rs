@@ -73,23 +73,15 @@ macro_rules! image_models {
         ($image:ident, $input:ident, $classes:ident, $width:ident);
         $($(#[doc = $doc:literal])+ $model:ident, $name:literal = $layers:expr;)+
     ) => {
-        /// A net for images or vectors, as text.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum ImageModel {
-            $($(#[doc = $doc])+ $model,)+
+        pelton_key::names! {
+            /// A net for images or vectors.
+            #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+            pub enum ImageModel: "a net for images or vectors" {
+                $($(#[doc = $doc])+ $model = $name,)+
+            }
         }
 
         impl ImageModel {
-            /// Every net.
-            pub const ALL: &'static [ImageModel] = &[$(ImageModel::$model),+];
-
-            /// Its name as text.
-            pub fn name(self) -> &'static str {
-                match self {
-                    $(ImageModel::$model => $name,)+
-                }
-            }
-
             /// Its layers for an input; the shape of an image is zeros if it is a row.
             fn layers(self, $image: [usize; 3], $input: Flow, $classes: usize, $width: f64) -> Vec<Layer> {
                 match self {
@@ -141,29 +133,6 @@ impl ImageModel {
             )));
         }
         Ok(net)
-    }
-}
-
-impl std::str::FromStr for ImageModel {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ImageModel, String> {
-        let all = ImageModel::ALL.iter().copied();
-        all.clone()
-            .find(|model| model.name() == text)
-            .ok_or_else(|| {
-                let names: Vec<&str> = all.map(ImageModel::name).collect();
-                format!(
-                    "`{text}` is not a net for images or vectors: use {}",
-                    names.join(", ")
-                )
-            })
-    }
-}
-
-impl std::fmt::Display for ImageModel {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -4,7 +4,6 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::atomic::Ordering;
 
 use pelton_data::DataError;
@@ -23,25 +22,15 @@ pub enum LengthSource {
     Column(Column),
 }
 
-/// The unit of lengths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Unit {
-    /// Runs of bytes without white space.
-    #[default]
-    Words,
-    /// Bytes, without the end of the line.
-    Bytes,
-}
-
-impl FromStr for Unit {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Unit, String> {
-        match text {
-            "words" => Ok(Unit::Words),
-            "bytes" => Ok(Unit::Bytes),
-            _ => Err(format!("'{text}' is not a unit: use words or bytes")),
-        }
+pelton_key::names! {
+    /// The unit of lengths.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Unit: "a unit" {
+        /// Runs of bytes without white space.
+        #[default]
+        Words = "words",
+        /// Bytes, without the end of the line.
+        Bytes = "bytes",
     }
 }
 

@@ -20,41 +20,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::TrainError;
 
-/// How parameters are changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Optimizer {
-    /// Stochastic gradient descent with momentum.
-    #[default]
-    Sgd,
-    /// Adam with decoupled weight decay.
-    Adamw,
-    /// Layer-wise adaptive rates.
-    Lars,
-}
-
-impl fmt::Display for Optimizer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Optimizer::Sgd => "sgd",
-            Optimizer::Adamw => "adamw",
-            Optimizer::Lars => "lars",
-        })
-    }
-}
-
-impl FromStr for Optimizer {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Optimizer, String> {
-        match text {
-            "sgd" => Ok(Optimizer::Sgd),
-            "adamw" => Ok(Optimizer::Adamw),
-            "lars" => Ok(Optimizer::Lars),
-            _ => Err(format!(
-                "`{text}` is not an optimizer: use sgd, adamw or lars"
-            )),
-        }
+pelton_key::names! {
+    /// How parameters are changed.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    pub enum Optimizer: "an optimizer" {
+        /// Stochastic gradient descent with momentum.
+        #[default]
+        Sgd = "sgd",
+        /// Adam with decoupled weight decay.
+        Adamw = "adamw",
+        /// Layer-wise adaptive rates.
+        Lars = "lars",
     }
 }
 

@@ -4,8 +4,6 @@
 //! points separate thousands.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -15,41 +13,20 @@ use crate::record::error::{Fault, excerpt};
 use crate::record::numbers::parse::parse_f64;
 use crate::record::numbers::written_number::WrittenNumber;
 
-/// The decimal mark of numbers in CSV and TSV.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Decimal {
-    /// A comma if semicolons separate cells and numbers have commas, otherwise a point.
-    #[default]
-    Auto,
-    /// A point.
-    #[serde(alias = ".")]
-    Point,
-    /// A comma.
-    #[serde(alias = ",")]
-    Comma,
-}
-
-impl fmt::Display for Decimal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Decimal::Auto => "auto",
-            Decimal::Point => "point",
-            Decimal::Comma => "comma",
-        })
-    }
-}
-
-impl FromStr for Decimal {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Decimal, String> {
-        match text {
-            "auto" => Ok(Decimal::Auto),
-            "point" | "." => Ok(Decimal::Point),
-            "comma" | "," => Ok(Decimal::Comma),
-            _ => Err(format!("`{text}` is not known: use auto, point or comma")),
-        }
+pelton_key::names! {
+    /// The decimal mark of numbers in CSV and TSV.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Decimal: "known" {
+        /// A comma if semicolons separate cells and numbers have commas, otherwise a point.
+        #[default]
+        Auto = "auto",
+        /// A point.
+        #[serde(alias = ".")]
+        Point = "point" | ".",
+        /// A comma.
+        #[serde(alias = ",")]
+        Comma = "comma" | ",",
     }
 }
 

@@ -4,8 +4,6 @@
 //! refused: a header read as a record, or the reverse, would train a model on nonsense.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::str::FromStr;
 
 use pelton_batch::{DType, FieldSpec, FieldSpecs};
 use serde::{Deserialize, Serialize};
@@ -160,39 +158,18 @@ fn counted_from(cells: &[impl AsRef<[u8]>]) -> Option<i64> {
         .filter(|_| numbers.windows(2).all(counts))
 }
 
-/// Whether the first line of CSV and TSV names the columns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Header {
-    /// Decide by its content; an ambiguous line is refused.
-    #[default]
-    Auto,
-    /// It does.
-    Yes,
-    /// It is a record.
-    No,
-}
-
-impl fmt::Display for Header {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Header::Auto => "auto",
-            Header::Yes => "yes",
-            Header::No => "no",
-        })
-    }
-}
-
-impl FromStr for Header {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Header, String> {
-        match text {
-            "auto" => Ok(Header::Auto),
-            "yes" => Ok(Header::Yes),
-            "no" => Ok(Header::No),
-            _ => Err(format!("`{text}` is not known: use auto, yes or no")),
-        }
+pelton_key::names! {
+    /// Whether the first line of CSV and TSV names the columns.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    pub enum Header: "known" {
+        /// Decide by its content; an ambiguous line is refused.
+        #[default]
+        Auto = "auto",
+        /// It does.
+        Yes = "yes",
+        /// It is a record.
+        No = "no",
     }
 }
 
