@@ -26,8 +26,8 @@ struct Line {
 
 /// Identifies a part by its description.
 pub(crate) fn key_of(text: &str) -> String {
-    let words = text.bytes().map(u64::from);
-    format!("{:016x}", Digest::new(0).words(words).value())
+    let digest = Digest::new("part of a table").bytes(text.as_bytes());
+    format!("{:016x}", digest.value())
 }
 
 /// Identifies a part by its description and the commit.

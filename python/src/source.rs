@@ -157,7 +157,6 @@ impl Source {
     /// A number for every record that follows from its file's name below the folder that all are in and from its
     /// position there: it stays the same when more records or files are added.
     fn record_digests<'py>(&self, py: Python<'py>, seed: u64) -> Bound<'py, PyArray1<u64>> {
-        const KIND: u64 = 0x53_504c_4954;
         let files = self.opened.dataset.files();
         let mut folder = files.first().and_then(|file| file.path().parent());
         for file in files {
@@ -166,10 +165,8 @@ impl Source {
             }
         }
         let of_name = |name: &Path| {
-            let bytes = name.as_os_str().as_encoded_bytes().iter();
-            Digest::new(KIND)
-                .word(seed)
-                .words(bytes.map(|&byte| u64::from(byte)))
+            let digest = Digest::new("split").word(seed);
+            digest.bytes(name.as_os_str().as_encoded_bytes())
         };
         let mut digests = Vec::with_capacity(self.opened.dataset.records() as usize);
         for (number, file) in files.iter().enumerate() {

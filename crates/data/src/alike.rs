@@ -35,7 +35,7 @@ pub(crate) fn of_data(dataset: &Dataset, kind: &str) -> Result<Alike, DataError>
 }
 
 fn of_labels(labels: &ClassMap) -> u64 {
-    let count = Digest::new(21).word(labels.len() as u64);
+    let count = Digest::new("labels").word(labels.len() as u64);
     if labels.is_count() {
         return count.value();
     }
@@ -51,7 +51,7 @@ fn of_labels(labels: &ClassMap) -> u64 {
 fn of_samples(dataset: &Dataset) -> Result<u64, DataError> {
     let records = dataset.records();
     let samples = records.min(SAMPLES);
-    let mut digest = Digest::new(22);
+    let mut digest = Digest::new("samples");
     let mut rows = Rows::new(dataset.layout());
     let mut read = 0;
     for sample in 0..samples {

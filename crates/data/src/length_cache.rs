@@ -51,7 +51,7 @@ impl Counted<'_> {
             Counted::Tokens(Tokenizer::Whitespace, _) => ".pelton-word-pair-lengths".to_owned(),
             Counted::Tokens(Tokenizer::Bytes, _) => ".pelton-byte-pair-lengths".to_owned(),
             Counted::Field(name, _) => {
-                let digest = Digest::new(8).words(name.bytes().map(u64::from));
+                let digest = Digest::new("lengths").bytes(name.as_bytes());
                 format!(".pelton-lengths-{:016x}", digest.value())
             }
         }

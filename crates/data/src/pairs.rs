@@ -23,8 +23,6 @@ use crate::error::DataError;
 const MOST_LINE_BYTES: u64 = 64 << 20;
 /// Lines between checks for interruption.
 const INTERRUPT_EVERY: u64 = 1 << 12;
-/// Distinguishes these names from others.
-const KIND: u64 = 0x7061_6972;
 
 /// The text of pairs of two texts, written now if not cached.
 ///
@@ -35,7 +33,7 @@ pub(crate) fn joined(
     folder: &Path,
     interrupt: &Interrupt,
 ) -> Result<PathBuf, DataError> {
-    let digest = Digest::new(KIND).words(state_of(first)?.into_iter().chain(state_of(second)?));
+    let digest = Digest::new("pairs").words(state_of(first)?.into_iter().chain(state_of(second)?));
     let name = first.file_name().unwrap_or_default().to_string_lossy();
     let stem = format!("{name}-{:016x}", digest.value());
     let copy = CachedCopy {

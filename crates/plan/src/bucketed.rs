@@ -177,7 +177,7 @@ impl Bucketed {
 
     pub(crate) fn fingerprint(&self) -> u64 {
         let capacities = self.layout.buckets().iter().map(|bucket| bucket.capacity);
-        Digest::new(2)
+        Digest::new("buckets")
             .words([self.bucket_of.digest(), self.last as u64])
             .words(capacities)
             .value()

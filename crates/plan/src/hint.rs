@@ -109,12 +109,7 @@ impl Hint {
 }
 
 fn digest(bytes: &[u8]) -> u64 {
-    let words = bytes.chunks(8).map(|chunk| {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        u64::from_le_bytes(word)
-    });
-    Digest::new(bytes.len() as u64).words(words).value()
+    Digest::new("hint").bytes(bytes).value()
 }
 
 impl fmt::Display for Hint {

@@ -281,7 +281,7 @@ impl Mixture {
     /// A number that changes with the parts and their shares.
     pub(crate) fn fingerprint(&self) -> u64 {
         let of_part = |part: &KeptPart| [part.numbers.start, part.numbers.end, part.share];
-        Digest::new(4)
+        Digest::new("mixture")
             .words([self.examples, self.seed])
             .words(self.parts.iter().flat_map(of_part))
             .value()

@@ -73,7 +73,9 @@ impl Numbering {
         match self {
             Numbering::All(_) => 0,
             Numbering::Kept(selection) => selection.fingerprint(),
-            Numbering::Listed(ids) => Digest::new(6).words(ids.iter().copied()).value(),
+            Numbering::Listed(ids) => Digest::new("listed records")
+                .words(ids.iter().copied())
+                .value(),
         }
     }
 }

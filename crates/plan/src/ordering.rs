@@ -11,9 +11,6 @@ use crate::units::Units;
 
 /// An order before it is put over records: its parameters.
 pub(crate) trait Kind {
-    /// Identifies the order: a unique number, and its parameters. Never changed.
-    fn words(&self) -> [u64; 3];
-
     /// How the records of a step are spread over the files.
     fn spread(&self) -> Spread;
 

@@ -230,7 +230,7 @@ impl Packed {
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
-        Digest::new(3)
+        Digest::new("packed")
             .words([
                 self.lengths.digest(),
                 self.packing.row_length().into(),

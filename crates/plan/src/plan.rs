@@ -106,7 +106,7 @@ impl Plan {
             batch_echo: spec.batch_echo,
             fingerprint: match words {
                 [plan, 0, 0, 0] => plan,
-                words => Digest::new(5).words(words).value(),
+                words => Digest::new("parts of a plan").words(words).value(),
             },
             numbering,
         })))
@@ -621,7 +621,7 @@ fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u6
     };
     match groups {
         Groups::Runs(Runs::Places(cuts)) if is_mixture => {
-            let sizes = Digest::new(8).words([cuts.longest(), cuts.steps(), spec.last as u64]);
+            let sizes = Digest::new("cuts").words([cuts.longest(), cuts.steps(), spec.last as u64]);
             mix(source ^ sizes.value())
         }
         Groups::Runs(_) => source,
@@ -632,7 +632,6 @@ fn plan_fingerprint(spec: &PlanSpec, sequence: &Sequence, groups: &Groups) -> u6
 
 fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
     let order = spec.order.kind();
-    let [kind, a, b] = order.words();
     let (batch_kind, batch) = match (spec.batching, spec.last) {
         _ if order.ignores_batching() => (0, 0),
         (Batching::Examples(examples), Last::Short) => (1, examples),
@@ -641,15 +640,10 @@ fn order_fingerprint(spec: &PlanSpec, examples: &Examples) -> u64 {
         (Batching::Examples(examples), Last::Even) => (4, examples),
     };
     let units = examples.ids.units().map_or(0, Units::fingerprint);
-    let words = [
-        examples.len,
-        kind,
-        a,
-        b,
-        batch_kind,
-        batch,
-        spec.seed,
-        units,
-    ];
-    Digest::new(1).words(words).value()
+    let words = [examples.len, batch_kind, batch, spec.seed, units];
+    let order = spec.order.to_string();
+    Digest::new("order")
+        .bytes(order.as_bytes())
+        .words(words)
+        .value()
 }

@@ -128,7 +128,9 @@ impl Weighted {
     }
 
     pub(crate) fn fingerprint(&self) -> u64 {
-        Digest::new(7).words(self.sums.iter().copied()).value()
+        Digest::new("weights")
+            .words(self.sums.iter().copied())
+            .value()
     }
 }
 

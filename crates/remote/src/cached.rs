@@ -10,8 +10,6 @@ use pelton_storage::{Granularity, RangeRead, Storage, StorageError};
 use crate::disk_cache::DiskCache;
 use crate::segment::{BLOCK, BLOCKS, length_of};
 
-/// Distinguishes these digests from others.
-const KIND: u64 = 0x6361_6368;
 /// Blocks fetched as one range.
 const RUN: u64 = 64;
 
@@ -40,8 +38,8 @@ impl DiskCache {
         tag: u64,
         size: u64,
     ) -> Cached {
-        let words = name.bytes().map(u64::from).chain([tag, size]);
-        let key = Digest::new(KIND).words(words).value();
+        let key = Digest::new("cached object").bytes(name.as_bytes());
+        let key = key.words([tag, size]).value();
         Cached::new(inner, Arc::clone(self), key, size)
     }
 }

@@ -23,9 +23,6 @@ use crate::merge::{Merging, Request};
 use crate::options::{RemoteOptions, SLOWEST};
 use crate::runtime::wait_for;
 
-/// Distinguishes these digests from others.
-const KIND: u64 = 0x7265_6d6f;
-
 /// A file on a server, in the state in which it was opened.
 pub struct RemoteObject {
     store: Arc<dyn ObjectStore>,
@@ -234,9 +231,9 @@ impl RemoteObject {
 }
 
 fn tag_of(meta: &ObjectMeta) -> u64 {
-    let digest = Digest::new(KIND);
+    let digest = Digest::new("remote object");
     let digest = match &meta.e_tag {
-        Some(tag) => digest.words(tag.bytes().map(u64::from).chain([meta.size])),
+        Some(tag) => digest.bytes(tag.as_bytes()).word(meta.size),
         None => digest.words([jitter(), u64::from(std::process::id())]),
     };
     digest.value().max(1)

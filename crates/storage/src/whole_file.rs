@@ -39,8 +39,7 @@ const DIGITS: usize = 8;
 /// Begins the temporary names of [`WholeFile::create_alone`].
 fn prefix_of(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().as_encoded_bytes();
-    let words = name.iter().map(|&byte| u64::from(byte));
-    let digest = Digest::new(name.len() as u64).words(words).value();
+    let digest = Digest::new("temporary file").bytes(name).value();
     format!("{TEMPORARY_PREFIX}{:08x}-", digest as u32)
 }
 

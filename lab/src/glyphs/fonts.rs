@@ -197,7 +197,7 @@ impl Fonts<'_, '_> {
                     number: one.number,
                     character: one.character,
                     font,
-                    picture: Digest::new(0).words(picture.chunks(8).map(word)).value(),
+                    picture: Digest::new("picture of a glyph").bytes(picture).value(),
                 })
             };
             let slots = pictures.par_chunks_mut(area);
@@ -210,12 +210,6 @@ impl Fonts<'_, '_> {
         }
         Ok(())
     }
-}
-
-fn word(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0, |word, byte| word << 8 | u64::from(*byte))
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, DataError> {

@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("cpu", &[]),
     ("key", &[]),
     ("batch", &[]),
-    ("kernels", &["cpu"]),
+    ("kernels", &["cpu", "key"]),
     ("storage", &["key"]),
     ("remote", &["storage", "key"]),
     ("text", &["storage", "key"]),
@@ -249,6 +249,23 @@ fn files_and_folders_import_one_another_in_one_direction() {
         found.is_empty(),
         "files or folders that import one another; move what both need into a third: {found:#?}"
     );
+}
+
+/// A digest begins with the name of what it identifies; the same name for two things would let them be confused.
+#[test]
+fn digests_have_different_names() {
+    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    for (name, _) in ARROWS {
+        for (path, source) in shipped_files(name) {
+            for call in source.split("Digest::new(").skip(1) {
+                let given = call.split(')').next().unwrap_or_default();
+                let earlier = names.insert(given.to_string(), path.clone());
+                assert!(given.starts_with('"'), "{path}: name the digest of {given}");
+                assert_eq!(earlier, None, "{path}: {given} is taken");
+            }
+        }
+    }
+    assert!(names.len() > 30, "{names:?}");
 }
 
 #[test]

@@ -8,6 +8,8 @@
 //! vector that states another is a bad record. Vectors have no labels. Format: Jégou, Douze and Schmid,
 //! corpus-texmex.irisa.fr.
 
+use pelton_key::Digest;
+
 use crate::locate::decoder::{Decoded, Decoder};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::Places;
@@ -104,7 +106,7 @@ impl Shape {
             let found = i32::from_le_bytes(*head);
             if found != width {
                 let what =
-                    format!("vector {record} has dimension {found} where the first has {width}");
+                    format!("vector {record} has dimension {found}, but the first has {width}");
                 return Err(FormatError::malformed(at, what));
             }
         }
@@ -133,7 +135,7 @@ impl Decoder for FvecsDecoder {
         let (found, values) = (i32::from_le_bytes(*head), values.as_chunks::<4>().0);
         if usize::try_from(found) != Ok(row.len()) || values.len() != row.len() {
             return Err(Fault::new(format!(
-                "it has dimension {found} where the first vector has {}; {REMEDY}",
+                "it has dimension {found}, but the first vector has {}; {REMEDY}",
                 row.len()
             )));
         }
@@ -148,7 +150,7 @@ impl Decoder for FvecsDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [13, 0, 0]
+        [Digest::new("fvecs").value(), 0, 0]
     }
 }
 
@@ -202,7 +204,7 @@ mod tests {
         refuses(
             &changes,
             12,
-            "vector 1 has dimension 1 where the first has 2",
+            "vector 1 has dimension 1, but the first has 2",
         );
         let whole = fvecs(&[(2, &[1.0, 2.0]), (2, &[3.0, 4.0])]);
         refuses(

@@ -8,6 +8,7 @@
 //! the first N bytes of each file, `pad[N]` N bytes of each record. Fields without a name are called data, data2, data3
 //! …. Offsets are computed; the labels are read once.
 
+use crate::locate::decoder::FIELDS;
 use pelton_batch::{DType, FieldSpec};
 
 use crate::locate::decoder::{Cut, Decoded, Decoder};
@@ -62,7 +63,7 @@ impl Format for RawRecords {
         if let Some(at) = label {
             let field = &fields[at];
             if !field.spec.dims.is_empty() {
-                let columns = "of one number each where they are labels";
+                let columns = "of one number each if they are labels";
                 return Err(no_label_column(names[at], columns));
             }
             let column = Column {
@@ -297,7 +298,7 @@ impl Decoder for RawDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [11, self.kept.hash(0), 0]
+        [FIELDS, self.kept.hash(0), 0]
     }
 
     fn fields(&self) -> &RecordFields {

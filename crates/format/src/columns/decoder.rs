@@ -3,6 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use pelton_key::Digest;
+
+use crate::locate::decoder::FIELDS;
+
 use crate::columns::column::{Column, ColumnKind};
 use crate::columns::instants::spelled;
 use crate::columns::record::RecordLayout;
@@ -128,7 +132,7 @@ impl Decoder for ColumnFields {
 
     fn fingerprint(&self) -> [u64; 3] {
         let hash = fingerprint(&self.layout, self.label);
-        [11, if self.fills { mix(hash, 1) } else { hash }, 0]
+        [FIELDS, if self.fills { mix(hash, 1) } else { hash }, 0]
     }
 
     fn fields(&self) -> &RecordFields {
@@ -239,7 +243,11 @@ impl Decoder for ColumnFeatures {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [12, fingerprint(&self.layout, self.label), 0]
+        [
+            Digest::new("columns").value(),
+            fingerprint(&self.layout, self.label),
+            0,
+        ]
     }
 
     /// By columns, if each but the label's is one feature.

@@ -96,7 +96,7 @@ impl Dataset {
             let modified = stamp.modified_ns() as u64;
             [stamp.size, modified, stamp.touched_ns as u64, stamp.tag]
         });
-        Digest::new(26).words(words).value()
+        Digest::new("file states").words(words).value()
     }
 
     /// The error for records that changed since a run or a loader used them.

@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use pelton_batch::FieldSpecs;
+use pelton_key::Digest;
 
 use crate::locate::table::Cells;
 use crate::record::error::Fault;
@@ -16,6 +17,9 @@ use crate::record::rows::fields::RecordFields;
 
 /// The label that a decoded record states.
 pub(crate) type Decoded<'b> = Result<Label<'b>, Fault>;
+
+/// Begins the fingerprint of decoders of records of fields, which the hash of their schema tells apart.
+pub(crate) const FIELDS: u64 = Digest::new("fields").value();
 
 /// Decodes the records of one file. It accesses no file: it sees the bytes of one record.
 pub(crate) trait Decoder: fmt::Debug + Send + Sync {
@@ -118,7 +122,7 @@ impl ClassByte {
     pub(crate) fn label(self, byte: u8) -> Result<Label<'static>, Fault> {
         if u32::from(byte) >= self.classes {
             return Err(Fault::new(format!(
-                "its class byte is {found} where classes are 0 to {}; the file is damaged or of another kind: fetch it again",
+                "its class byte is {found}, but classes are 0 to {}; the file is damaged or of another kind: fetch it again",
                 self.classes - 1,
                 found = byte
             )));

@@ -1,5 +1,7 @@
 //! Records that are strings of bytes: which part of a record is the row, and its class.
 
+use pelton_key::Digest;
+
 use crate::locate::places::newlines::without_line_end;
 use std::sync::Arc;
 
@@ -68,9 +70,8 @@ impl Decoder for SampleDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        let [shape, label] = self.shape.words();
-        let pixels = if self.as_features { 2 << 8 } else { 0 };
-        [pixels | shape, label, 0]
+        let (shape, label) = self.shape.identity();
+        [shape.value(), label, self.as_features.into()]
     }
 
     fn lists_classes(&self) -> bool {
@@ -137,14 +138,14 @@ impl SampleShape {
     }
 
     /// For fingerprints.
-    fn words(self) -> [u64; 2] {
+    fn identity(self) -> (Digest, u64) {
         match self {
-            SampleShape::Whole => [5, 0],
-            SampleShape::Line => [6, 0],
-            SampleShape::Cifar { label, .. } => [7, label as u64],
-            SampleShape::Group { label } => [8, label],
-            SampleShape::Tokens { length } => [9, u64::from(length)],
-            SampleShape::Bytes { length } => [10, u64::from(length)],
+            SampleShape::Whole => (Digest::new("files"), 0),
+            SampleShape::Line => (Digest::new("lines"), 0),
+            SampleShape::Cifar { label, .. } => (Digest::new("cifar"), label as u64),
+            SampleShape::Group { label } => (Digest::new("tar"), label),
+            SampleShape::Tokens { length } => (Digest::new("tokens"), length.into()),
+            SampleShape::Bytes { length } => (Digest::new("bytes"), length.into()),
         }
     }
 }

@@ -38,7 +38,10 @@ impl Table {
     pub(crate) fn digest(&self) -> u64 {
         fn of<T: Copy + Into<u32>>(table: &[T]) -> u64 {
             let words = table.iter().map(|&number| u64::from(number.into()));
-            Digest::new(table.len() as u64).words(words).value()
+            Digest::new("table")
+                .word(table.len() as u64)
+                .words(words)
+                .value()
         }
         match self {
             Table::Bytes(table) => of(table),

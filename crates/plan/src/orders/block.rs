@@ -23,10 +23,6 @@ use crate::split::{near_equal_part, near_equal_start};
 const MOST_PERMUTED: u64 = 1 << 28;
 
 impl Kind for Block {
-    fn words(&self) -> [u64; 3] {
-        [5, self.blocks, u64::from(self.permute)]
-    }
-
     fn spread(&self) -> Spread {
         Spread::Blocks
     }

@@ -9,10 +9,6 @@ use crate::permutation::Permutation;
 use crate::randomness::Randomness;
 
 impl Kind for Full {
-    fn words(&self) -> [u64; 3] {
-        [2, 0, 0]
-    }
-
     fn spread(&self) -> Spread {
         Spread::Everywhere
     }

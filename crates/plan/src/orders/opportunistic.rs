@@ -33,10 +33,6 @@ use crate::units::Units;
 const MOST_LOADS: u64 = 1 << 24;
 
 impl Kind for Opportunistic {
-    fn words(&self) -> [u64; 3] {
-        [6, self.loads, self.unit_bytes]
-    }
-
     fn spread(&self) -> Spread {
         Spread::Neighbours
     }

@@ -22,10 +22,6 @@ use crate::units::Units;
 const CHUNK: usize = 256;
 
 impl Kind for Page {
-    fn words(&self) -> [u64; 3] {
-        [3, self.unit_bytes, 0]
-    }
-
     fn spread(&self) -> Spread {
         Spread::Neighbours
     }

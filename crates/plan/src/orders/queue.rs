@@ -21,10 +21,6 @@ use crate::randomness::Randomness;
 const MOST_SLOTS: u64 = 1 << 28;
 
 impl Kind for Queue {
-    fn words(&self) -> [u64; 3] {
-        [4, self.examples, u64::from(self.initial_shuffle)]
-    }
-
     fn spread(&self) -> Spread {
         Spread::Neighbours
     }

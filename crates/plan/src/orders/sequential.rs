@@ -6,10 +6,6 @@ use crate::ordering::{EpochWalk, Ids, Inverse, Kind, Over, Spread, count_from};
 use crate::randomness::Randomness;
 
 impl Kind for Sequential {
-    fn words(&self) -> [u64; 3] {
-        [1, 0, 0]
-    }
-
     fn spread(&self) -> Spread {
         Spread::InOrder
     }

@@ -62,7 +62,7 @@ fn of_checkpoint(folder: &Path, error: TrainError) -> TrainError {
 
 fn weights_digest(weights: &[f32]) -> u64 {
     let words = weights.iter().map(|weight| u64::from(weight.to_bits()));
-    Digest::new(27).words(words).value()
+    Digest::new("deep run").words(words).value()
 }
 
 /// Trains to the end, from the folder's checkpoint if it has one. All ranks call it; rank 0 writes.

@@ -420,7 +420,7 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
         let bytes: &[u8] = bytemuck::cast_slice(&parameter.values);
         bytes.len() as u64 ^ u64::from(crc32c::crc32c(bytes)) << 32
     });
-    Ok(Digest::new(23).words(words).value())
+    Ok(Digest::new("parameters").words(words).value())
 }
 
 /// Refuses a folder of checkpoints that only some ranks can see, since each rank keeps its rows of a head in it. All

@@ -36,7 +36,7 @@ impl Prepared {
             Prepared::Pipeline(pipeline) => pipeline.fingerprint(),
             Prepared::Text(text) => {
                 let words = text.words.iter().copied().map(u64::from);
-                Digest::new(28).words(words).value()
+                Digest::new("stage inputs").words(words).value()
             }
         }
     }

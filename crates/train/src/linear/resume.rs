@@ -190,7 +190,7 @@ pub(super) fn other_solver(before: &Before) -> TrainError {
 /// A digest of vectors that are equal on all ranks.
 pub(super) fn digest_of<'a, T: NoUninit>(vectors: impl Iterator<Item = &'a [T]>) -> u64 {
     let words = vectors.map(|vector| u64::from(crc32c::crc32c(bytemuck::cast_slice(vector))));
-    Digest::new(24).words(words).value()
+    Digest::new("linear run").words(words).value()
 }
 
 /// Refuses progress of another plan, and progress that no run of this plan can have made.

@@ -127,7 +127,7 @@ impl Weighting {
     /// Digest of the weights of records; 0 if there are none.
     pub fn digest(&self) -> u64 {
         self.samples.as_ref().map_or(0, |weights| {
-            Digest::new(25)
+            Digest::new("record weights")
                 .words(weights.iter().map(|weight| u64::from(weight.to_bits())))
                 .value()
         })

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use pelton_key::Digest;
 use pelton_storage::Storage;
 
 use crate::arrays::npy::{self, NpyHeader, NpyRules, decode_numbers};
@@ -50,7 +51,7 @@ impl Format for Npy {
         let file = source.input()?;
         let header = npy::read_header(&file, size)?;
         let row_bytes = header.row_bytes().unwrap_or(0);
-        let lies = Lies::new(source, &header)?;
+        let arrangement = Arrangement::new(source, &header)?;
         let matrix = header.matrix().filter(|_| !options.whole_arrays);
         let Some((rows, columns)) = matrix else {
             let what = match header.shape.first() {
@@ -59,7 +60,7 @@ impl Format for Npy {
                 Some(&rows) if !options.features_only => {
                     let array = ("data".to_owned(), header.number, header.row());
                     let decoder = RawDecoder::packed(&[array], None);
-                    return Ok(lies.of_rows(row_bytes, Shard::fields(rows, decoder)));
+                    return Ok(arrangement.of_rows(row_bytes, Shard::fields(rows, decoder)));
                 }
                 Some(_) => {
                     format!(
@@ -76,9 +77,9 @@ impl Format for Npy {
         let (mut label, mut labels) = (None, Vec::new());
         if !options.are_all_features(columns) {
             let column = npy::label_column(columns, &options.label)?;
-            let (from, stride) = match lies.parts[..] {
+            let (from, stride) = match arrangement.parts[..] {
                 [(from, _)] => (from + (column * header.number.bytes()) as u64, row_bytes),
-                _ => lies.parts[column],
+                _ => arrangement.parts[column],
             };
             let place = Column {
                 from,
@@ -102,7 +103,7 @@ impl Format for Npy {
         let nonzeros = rows.saturating_mul(features);
         Ok(Shard {
             labels: FileLabels::Listed(labels),
-            ..lies.of_rows(
+            ..arrangement.of_rows(
                 row_bytes,
                 Shard::features(layout, features, rows, nonzeros, decoder),
             )
@@ -146,7 +147,7 @@ impl Decoder for NpyDecoder {
 
     fn fingerprint(&self) -> [u64; 3] {
         let label = self.rules.label.map_or(u64::MAX, |label| label as u64);
-        [2, label, 0]
+        [Digest::new("npy").value(), label, 0]
     }
 
     fn fields(&self) -> &RecordFields {
@@ -167,7 +168,7 @@ impl Decoder for NpyDecoder {
 }
 
 /// The layout of the rows of a NumPy array.
-struct Lies {
+struct Arrangement {
     /// The offsets of the parts of the first row, and the distance from each to that of the next row.
     parts: Vec<(u64, u64)>,
     places: Places,
@@ -175,7 +176,7 @@ struct Lies {
     reach: Reach,
 }
 
-impl Lies {
+impl Arrangement {
     /// The shard, with the offsets and the storage of its rows.
     fn of_rows(self, row_bytes: u64, shard: Shard) -> Shard {
         Shard {
@@ -188,18 +189,18 @@ impl Lies {
         }
     }
 
-    fn new(source: &Source<'_>, header: &NpyHeader) -> Result<Lies, FormatError> {
+    fn new(source: &Source<'_>, header: &NpyHeader) -> Result<Arrangement, FormatError> {
         let from = header.data_offset;
         let bytes = header.row_bytes().unwrap_or(0);
         let parts = header.parts(from);
         let parts =
             parts.map_err(|what| FormatError::malformed(0, format!("{what}; {}", npy::REORDER)))?;
         if !header.fortran {
-            return Ok(Lies {
+            return Ok(Arrangement {
                 parts,
                 places: Places::Fixed { from, bytes },
                 storage: None,
-                reach: Reach::AsItLies,
+                reach: Reach::InPlace,
             });
         }
         let gathered = Gathered {
@@ -208,7 +209,7 @@ impl Lies {
             records: header.shape[0],
             parts: parts.clone(),
         };
-        Ok(Lies {
+        Ok(Arrangement {
             places: Places::Fixed { from: 0, bytes },
             storage: Some(Arc::new(gathered)),
             reach: Reach::Gathered {

@@ -1,5 +1,7 @@
 //! Recognises, opens and decodes packed files.
 
+use pelton_key::Digest;
+
 use crate::arrays::packed::{
     HEADER_BYTES, IndexCoding, MAGIC, decode_packed_dense, decode_packed_sparse, reader,
 };
@@ -107,9 +109,10 @@ impl Decoder for PackedDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        match self {
-            PackedDecoder::Dense => [3, 0, 0],
-            PackedDecoder::Sparse { .. } => [4, 0, 0],
-        }
+        let digest = match self {
+            PackedDecoder::Dense => Digest::new("packed dense rows"),
+            PackedDecoder::Sparse { .. } => Digest::new("packed sparse rows"),
+        };
+        [digest.value(), 0, 0]
     }
 }

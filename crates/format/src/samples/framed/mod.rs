@@ -7,6 +7,7 @@ pub(crate) mod scan;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::locate::decoder::FIELDS;
 use pelton_batch::FieldSpecs;
 
 use crate::locate::decoder::{Decoded, Decoder};
@@ -169,7 +170,7 @@ impl<F: Framing> Decoder for FramedDecoder<F> {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [11, self.fields().hash(0), 0]
+        [FIELDS, self.fields().hash(0), 0]
     }
 
     fn fields(&self) -> &RecordFields {

@@ -19,6 +19,7 @@ pub(crate) mod mds;
 use std::fmt::Display;
 use std::ops::Range;
 
+use crate::locate::decoder::FIELDS;
 use pelton_batch::{DType, FieldSpec};
 
 use crate::locate::decoder::{Decoded, Decoder};
@@ -86,7 +87,7 @@ pub(crate) fn read_starts(window: &mut FileWindow) -> Result<Vec<u64>, FormatErr
         return Err(malformed(4, "its samples do not lie one after another"));
     }
     if starts.last() != Some(&size) {
-        return Err(malformed(size, "it does not end where its samples do"));
+        return Err(malformed(size, "its size does not match its samples"));
     }
     Ok(starts)
 }
@@ -245,7 +246,7 @@ impl ShardDecoder {
         let is_label = |at: &usize| matches!(columns[*at].cell, Cell::Number(_) | Cell::Text);
         let suited = label.filter(is_label);
         if let (Some(at), None, LabelColumn::Name(_)) = (label, suited, &source.options.label) {
-            let columns = "numbers or strings where they are labels";
+            let columns = "numbers or strings if they are labels";
             return Err(no_label_column(names[at], columns));
         }
         let mut decoder = ShardDecoder {
@@ -424,7 +425,7 @@ impl Decoder for ShardDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [11, self.fields.hash(0), 0]
+        [FIELDS, self.fields.hash(0), 0]
     }
 
     fn fields(&self) -> &RecordFields {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use pelton_key::Digest;
+
 use crate::locate::decoder::{Decoded, Decoder};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::LINE_ENDS;
@@ -154,11 +156,8 @@ impl Decoder for DelimitedDecoder {
     fn fingerprint(&self) -> [u64; 3] {
         let label = self.rules.label.map_or(u64::MAX, |label| label as u64);
         let decimal = u64::from(self.rules.decimal_comma);
-        [
-            decimal << 9 | 1 << 8 | u64::from(self.rules.delimiter),
-            label,
-            0,
-        ]
+        let digest = Digest::new("delimited").words([decimal, self.rules.delimiter.into()]);
+        [digest.value(), label, 0]
     }
 
     fn fields(&self) -> &RecordFields {

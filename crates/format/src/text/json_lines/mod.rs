@@ -15,6 +15,7 @@ pub(crate) mod kinds;
 use std::borrow::Cow;
 use std::io::{BufRead, BufReader, Read};
 
+use crate::locate::decoder::FIELDS;
 use pelton_batch::{DType, FieldSpec};
 use serde_json::{Map, Value};
 
@@ -476,7 +477,7 @@ impl Decoder for JsonDecoder {
         } else {
             hash
         };
-        [11, fills, 0]
+        [FIELDS, fills, 0]
     }
 
     fn fields(&self) -> &RecordFields {

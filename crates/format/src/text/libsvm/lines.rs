@@ -1,5 +1,7 @@
 //! Recognises, opens and decodes LIBSVM files.
 
+use pelton_key::Digest;
+
 use crate::locate::decoder::{Decoded, Decoder};
 use crate::locate::format::{Format, Match, Shard, Source};
 use crate::locate::places::LINE_ENDS;
@@ -83,7 +85,7 @@ impl Decoder for LibsvmDecoder {
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [1, 0, self.0.zero_based.into()]
+        [Digest::new("libsvm").value(), 0, self.0.zero_based.into()]
     }
 
     fn numbering(&self) -> Numbering {
