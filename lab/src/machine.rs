@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_of_others_is_told_from_our_own() {
+    fn work_of_others_is_distinguished_from_our_own() {
         let busy = |what: &mut dyn FnMut()| {
             let others = Others::now().unwrap();
             let began = Instant::now();

@@ -61,7 +61,7 @@ def load(
     :param header: whether the first line of a text table names its columns: ``"yes"``, ``"no"``, or ``"auto"``, which refuses
         an ambiguous line. Columns of further files are matched by these names.
     :param decimal: what separates the fraction of numbers in text tables: ``"."``, ``","``, or ``"auto"``, which takes commas
-        where semicolons separate cells.
+        if semicolons separate cells.
     :param label: the column of labels of a table (``"first"``, ``"last"``, a position from 1 or a name; by default the last for
         text and none for NumPy's arrays), or ``"json:KEY"`` for samples of tar files.
     :param labels: the label of each file that ``paths`` names, numbers or names of classes, in the same order.

@@ -24,13 +24,13 @@ pub(crate) struct Loader {
     loader: OfProcess<Mutex<Option<PipelineLoader>>>,
     /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
-    told: Told,
+    warned: Warned,
 }
 
 impl Loader {
     pub(crate) fn new(loader: PipelineLoader) -> Loader {
         Loader {
-            told: Told::default(),
+            warned: Warned::default(),
             loader: OfProcess::new(Mutex::new(Some(loader))),
             closes: AtomicBool::new(false),
         }
@@ -68,7 +68,7 @@ impl Loader {
             match py.detach(|| self.with(|loader| loader.poll_next(LOOK_EVERY)))? {
                 Poll::Ready(Some(Ok(batch))) => {
                     let counted: Vec<_> = self.with(|loader| loader.counted().collect())?;
-                    self.told.tell(py, counted.into_iter())?;
+                    self.warned.tell(py, counted.into_iter())?;
                     return to_python(py, batch).map(Some);
                 }
                 Poll::Ready(Some(Err(error))) => return Err(of_feed(py, &error)),
@@ -90,7 +90,7 @@ impl Loader {
 
     /// Counters since it began, as JSON, and whether it was waited for, and why.
     fn meters(&self) -> PyResult<(String, String)> {
-        self.with(|loader| told(loader))
+        self.with(|loader| warned(loader))
     }
 
     /// Ends its threads and gives its memory back. A thread that waits for a batch gets none. Returns the last state and
@@ -103,7 +103,7 @@ impl Loader {
         // Its threads may be waiting for Python's lock, to call a function.
         py.detach(|| {
             let loader = { self.loader.lock().unwrap_or_else(PoisonError::into_inner) }.take();
-            loader.map(|loader| (loader.state().to_json(), told(&loader)))
+            loader.map(|loader| (loader.state().to_json(), warned(&loader)))
         })
     }
 }
@@ -116,9 +116,9 @@ impl Drop for Loader {
 
 /// Which remarks on augmentation were made.
 #[derive(Default)]
-pub(crate) struct Told([AtomicBool; AugmentImages::REMARKS.len()]);
+pub(crate) struct Warned([AtomicBool; AugmentImages::REMARKS.len()]);
 
-impl Told {
+impl Warned {
     /// Warns once of what stages have counted.
     pub(crate) fn tell(
         &self,
@@ -127,8 +127,8 @@ impl Told {
     ) -> PyResult<()> {
         for (name, _) in counted.filter(|(_, count)| *count > 0) {
             let mut remarks = AugmentImages::REMARKS.iter().zip(&self.0);
-            if let Some(((_, text), told)) = remarks.find(|((known, _), _)| *known == name)
-                && !told.swap(true, Ordering::Relaxed)
+            if let Some(((_, text), warned)) = remarks.find(|((known, _), _)| *known == name)
+                && !warned.swap(true, Ordering::Relaxed)
             {
                 let text = CString::new(*text).expect("it has no zeros");
                 PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 3)?;
@@ -138,7 +138,7 @@ impl Told {
     }
 }
 
-fn told(loader: &PipelineLoader) -> (String, String) {
+fn warned(loader: &PipelineLoader) -> (String, String) {
     let meters = loader.meters();
     let bad: Vec<_> = meters.bad_examples.iter().map(|bad| &bad.problem).collect();
     let counters = serde_json::json!({

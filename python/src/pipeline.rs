@@ -17,7 +17,7 @@ use serde::Deserialize;
 use crate::callable::Callable;
 use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::interruptible;
-use crate::loader::{Loader, Told};
+use crate::loader::{Loader, Warned};
 use crate::process::OfProcess;
 use crate::samples::Samples;
 use crate::source::Source;
@@ -245,8 +245,8 @@ impl Pipeline {
     fn samples(&self, py: Python<'_>, rank: u32, ranks: u32) -> PyResult<Samples> {
         let samples = (*self.prepared).clone().with_share(rank, ranks).samples();
         let samples = OfProcess::new(samples.map_err(|error| of_job(py, &error))?);
-        let told = Told::default();
-        Ok(Samples { samples, told })
+        let warned = Warned::default();
+        Ok(Samples { samples, warned })
     }
 
     /// The state before an epoch, as JSON.

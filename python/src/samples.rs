@@ -8,14 +8,14 @@ use pyo3::types::PyTuple;
 
 use crate::array::Array;
 use crate::error::of_feed;
-use crate::loader::{Told, to_python};
+use crate::loader::{Warned, to_python};
 use crate::process::OfProcess;
 
 /// Makes requested samples on the calling thread; safe from several threads and after a fork.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Samples {
     pub(crate) samples: OfProcess<pelton_feed::Samples>,
-    pub(crate) told: Told,
+    pub(crate) warned: Warned,
 }
 
 #[pymethods]
@@ -34,7 +34,7 @@ impl Samples {
     ) -> PyResult<Vec<(String, Array)>> {
         let fields = py.detach(|| self.samples.sample(epoch, id));
         let mut fields = fields.map_err(|error| of_feed(py, &error))?;
-        self.told.tell(py, self.samples.counted())?;
+        self.warned.tell(py, self.samples.counted())?;
         Ok(take_all(&mut fields))
     }
 
@@ -47,7 +47,7 @@ impl Samples {
     ) -> PyResult<Bound<'py, PyTuple>> {
         let batch = py.detach(|| self.samples.batch(epoch, &ids));
         let batch = batch.map_err(|error| of_feed(py, &error))?;
-        self.told.tell(py, self.samples.counted())?;
+        self.warned.tell(py, self.samples.counted())?;
         to_python(py, batch)
     }
 

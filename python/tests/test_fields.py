@@ -73,7 +73,7 @@ def test_records_without_labels_have_none(tmp_path):
         ([{"a": 1}, {"a": 2, "input": "x"}], "line 1 does not have it"),
         ([{"a": 1, "input": "x"}, {"a": 2}], "line 2 does not have it"),
         ([{"a": 1, "input": "x"}] * 999 + [{"a": 2}], "line 1000 does not have it"),
-        ([{"a": 1, "input": "x"}] * 999 + [{"a": 2, "input": 7}], "line 1000 has a number where lines before it have a string"),
+        ([{"a": 1, "input": "x"}] * 999 + [{"a": 2, "input": 7}], "line 1000 has a number, but lines before it have a string"),
         ([{"a": 1, "input": None}] * 3, "every line has null"),
         ([{"a": 1, "input": 2**64 - 1}], "line 1 mixes fractions with whole numbers beyond"),
     ],

@@ -738,7 +738,7 @@ except ValueError as error:
     print(error)
 """
     for code, output, errors in results(run_ranks(2, tmp_path, program)):
-        assert code == 0 and output.startswith("rank 1 has the seed 1 where rank 0 has 0; "), (output, errors)
+        assert code == 0 and output.startswith("rank 1 has the seed 1, but rank 0 has 0; "), (output, errors)
 
 
 def test_a_rank_that_is_stopped_ends_the_wait_of_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,7 +43,7 @@ macro_rules! say {
 pub struct Console {
     bar: Option<ProgressBar>,
     last_line: Instant,
-    told_heading: bool,
+    printed_heading: bool,
 }
 
 impl Console {
@@ -59,7 +59,7 @@ impl Console {
         Console {
             bar,
             last_line: Instant::now(),
-            told_heading: false,
+            printed_heading: false,
         }
     }
 
@@ -97,8 +97,8 @@ impl Console {
     }
 
     fn epoch(&mut self, record: &EpochRecord) {
-        if !self.told_heading {
-            self.told_heading = true;
+        if !self.printed_heading {
+            self.printed_heading = true;
             self.line("epoch  passes        primal          dual       gap   wait   compute");
         }
         let mark = if record.certified { ' ' } else { '~' };

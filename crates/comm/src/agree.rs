@@ -99,13 +99,13 @@ impl Comm {
         if self.size() == 1 {
             return Ok(bytes);
         }
-        let mut told = [
+        let mut reported = [
             bytes.is_some().into(),
             bytes.as_ref().map_or(0, Vec::len) as u64,
         ];
-        self.broadcast(&mut told, 0)?;
-        if told[0] == 1 {
-            let bytes = bytes.get_or_insert_with(|| vec![0; told[1] as usize]);
+        self.broadcast(&mut reported, 0)?;
+        if reported[0] == 1 {
+            let bytes = bytes.get_or_insert_with(|| vec![0; reported[1] as usize]);
             self.broadcast(bytes, 0)?;
         }
         Ok(bytes)
@@ -138,16 +138,16 @@ mod tests {
     /// The error on all ranks for these values of `seed`, one of them longer.
     #[track_caller]
     fn check(seeds: &[Option<u64>], expected: Option<&str>) {
-        let told = run_ranks(seeds.len(), |comm| {
+        let reported = run_ranks(seeds.len(), |comm| {
             let mut own = Alike::default().with("`rate`", 0.1);
             if let Some(seed) = seeds[comm.rank()] {
                 own = own.with("`seed`", seed);
             }
-            let told = comm.agree(&own.with_digest("the plan", 7));
-            Ok::<_, CommError>(told.err().map(|error| error.to_string()))
+            let reported = comm.agree(&own.with_digest("the plan", 7));
+            Ok::<_, CommError>(reported.err().map(|error| error.to_string()))
         });
-        for told in told.unwrap() {
-            assert_eq!(told.as_deref(), expected, "{seeds:?}");
+        for reported in reported.unwrap() {
+            assert_eq!(reported.as_deref(), expected, "{seeds:?}");
         }
     }
 
@@ -158,13 +158,13 @@ mod tests {
         check(&[Some(1); 5], None);
         check(&[None; 3], None);
         let differs = |text: &str| Some(format!("{text}; {REMEDY}"));
-        let text = differs("rank 1 has `seed` 2 where rank 0 has 1");
+        let text = differs("rank 1 has `seed` 2, but rank 0 has 1");
         check(&[Some(1), Some(2)], text.as_deref());
-        let text = differs("rank 0 has `seed` 2 where rank 1 has 1");
+        let text = differs("rank 0 has `seed` 2, but rank 1 has 1");
         check(&[Some(2), Some(1), Some(1)], text.as_deref());
-        let text = differs("rank 2 has `seed` none where rank 0 has 3");
+        let text = differs("rank 2 has `seed` none, but rank 0 has 3");
         check(&[Some(3), Some(3), None, Some(3)], text.as_deref());
-        let text = differs("rank 1 has `seed` 3 where rank 0 has none");
+        let text = differs("rank 1 has `seed` 3, but rank 0 has none");
         check(&[None, Some(3)], text.as_deref());
     }
 

@@ -333,15 +333,15 @@ impl Comm {
         let sequence = self.next_sequence();
         let ranks = || (0..).zip(all.chunks_exact(own.len()));
         let mut colors: Vec<u64> = ranks()
-            .filter(|(_, told)| told[0] == 1)
-            .map(|(_, told)| told[1])
+            .filter(|(_, reported)| reported[0] == 1)
+            .map(|(_, reported)| reported[1])
             .collect();
         colors.sort_unstable();
         colors.dedup();
         let group = color.map(|color| {
-            let alike = ranks().filter(|(_, told)| told[0] == 1 && told[1] == color);
+            let alike = ranks().filter(|(_, reported)| reported[0] == 1 && reported[1] == color);
             let mut members: Vec<(u64, usize)> =
-                alike.map(|(rank, told)| (told[2], rank)).collect();
+                alike.map(|(rank, reported)| (reported[2], rank)).collect();
             members.sort_unstable();
             Group {
                 number: colors.partition_point(|other| *other < color),

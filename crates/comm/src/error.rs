@@ -52,7 +52,7 @@ pub enum CommError {
     },
     /// Ranks were given different data, settings or states to begin from.
     #[error(
-        "rank {rank} has {what} {found} where rank {other} has {expected}; give every rank the same data \
+        "rank {rank} has {what} {found}, but rank {other} has {expected}; give every rank the same data \
          and settings, and start again"
     )]
     RanksDiffer {

@@ -14,11 +14,11 @@ impl Comm {
     /// Allocates zeroed memory for others to read; each rank chooses its own number of `bytes`.
     pub fn allocate(&self, bytes: usize) -> Result<FillWindow, CommError> {
         // Exchanged before the memory is allocated, so no rank is left alone in a waiting call.
-        let told = self.all_gather_ragged(&[bytes as u64])?;
+        let reported = self.all_gather_ragged(&[bytes as u64])?;
         let memory = self.allocate_memory(bytes)?;
         Ok(FillWindow {
             memory,
-            sizes: told.into_iter().flatten().collect(),
+            sizes: reported.into_iter().flatten().collect(),
         })
     }
 }

@@ -235,17 +235,17 @@ fn open_files(
                 .to_owned(),
         ));
     }
-    let told = config
+    let reported = config
         .columns
         .iter()
-        .find(|told| told.kind == ColumnKind::Label);
-    let label = match told {
+        .find(|reported| reported.kind == ColumnKind::Label);
+    let label = match reported {
         Some(_) if config.label != DataConfig::default().label => {
             return Err(DataError::Config(
                 "`label` and `column` both name the label; leave one of them out".to_owned(),
             ));
         }
-        Some(told) => &told.column,
+        Some(reported) => &reported.column,
         None => &config.label,
     };
     let options = OpenOptions {
@@ -403,7 +403,7 @@ fn is_warm(file: &Path) -> bool {
 
 /// Files already in the page cache are read from there; others bypass it.
 fn local_mode(config: &DataConfig, files: &[PathBuf]) -> LocalMode {
-    match config.io.0 {
+    match config.io {
         LocalMode::Auto
             if config.device_model.is_none() && files.iter().all(|file| is_warm(file)) =>
         {

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_number_lies_in_no_range() {
+    fn not_a_number_is_in_no_range() {
         for wrong in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -1.0, 1e308] {
             assert!(check_positive("rate", wrong).is_err(), "{wrong}");
             assert!(check_share("density", wrong).is_err(), "{wrong}");

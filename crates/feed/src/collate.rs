@@ -309,7 +309,7 @@ impl PutTogether<'_> {
                 {
                     let [found, first] = [value, of_first].map(Value::described);
                     let problem = format!(
-                        "has {found} as `{name}` where the first of the batch has {first}; make all of one type and number of dimensions in a function"
+                        "has {found} as `{name}`, but the first of the batch has {first}; make all of one type and number of dimensions in a function"
                     );
                     return Err(self.error(i, &problem));
                 }
@@ -422,7 +422,7 @@ impl PutTogether<'_> {
         let dims = &views[0].dims;
         if let Some(i) = views.iter().position(|view| view.dims != *dims) {
             let shapes = format!(
-                "has the shape {:?} where the first of the batch has {dims:?}; bring them to one shape by `augment` resize:HEIGHTxWIDTH or a crop, or put batches together with `ragged`",
+                "has the shape {:?}, but the first of the batch has {dims:?}; bring them to one shape by `augment` resize:HEIGHTxWIDTH or a crop, or put batches together with `ragged`",
                 views[i].dims
             );
             return Err(self.error(i, &shapes));
@@ -472,7 +472,7 @@ impl PutTogether<'_> {
         for (i, view) in views.iter().enumerate() {
             if view.dims[1..] != inner {
                 let problem = format!(
-                    "has the shape {:?} where the first of the batch has {:?}; only the first dimension is padded",
+                    "has the shape {:?}, but the first of the batch has {:?}; only the first dimension is padded",
                     view.dims, first.dims
                 );
                 return Err(self.error(i, &problem));

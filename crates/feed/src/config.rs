@@ -58,7 +58,7 @@ settings! {
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
         keep_lengths: Option<LengthRange> = None, flag(One, some, of "FROM..TO", help LengthRange::HELP), "Lengths of records that are kept, in tokens if text is decoded, otherwise in bytes";
         keep_classes: Vec<ClassName> = Vec::new(), flag(Commas, list, of "CLASS"),
-            "Keep records of these classes only, such as cat,dog or 3,5: by name where classes have names, otherwise by label";
+            "Keep records of these classes only, such as cat,dog or 3,5: by name if classes have names, otherwise by label";
         #[serde(with = "as_text")]
         bad_examples: BadExamples = BadExamples::Fail, "What to do with bad examples";
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -268,7 +268,7 @@ impl fmt::Display for EchoSetting {
 
 impl EchoSetting {
     /// A line of help.
-    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only where the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples (1024) or batches (4) held for repeats, at most a tenth of an epoch unless given";
+    pub const HELP: &str = "Repeats: read:FACTOR[:WINDOW] (records before they are decoded), before:FACTOR[:WINDOW] or after:FACTOR[:WINDOW] augmentation, batch:FACTOR[:WINDOW], or auto[:MOST] (only when the consumer would wait); a factor such as 2 or 1.5, a window of WINDOW examples (1024) or batches (4) held for repeats, at most a tenth of an epoch unless given";
 
     /// Repeats of examples for the plan.
     pub fn of_examples(self) -> Echo {

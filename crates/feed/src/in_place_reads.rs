@@ -121,21 +121,21 @@ impl InPlaceData {
             && dataset.record_bytes().mean() <= LONGEST_RESIDENT;
         let has_room = kept || long && dataset.bytes() <= spare_memory() / 2;
         let cached = has_room.then(|| through_page_cache(dataset)).flatten();
-        let lies_there = || long && lies_in_memory(dataset, way, options);
-        let (dataset, cold) = cached.or_else(|| lies_there().then(|| (dataset.clone(), false)))?;
+        let is_fast = || long && is_like_memory(dataset, way, options);
+        let (dataset, cold) = cached.or_else(|| is_fast().then(|| (dataset.clone(), false)))?;
         Some(InPlaceData { way, dataset, cold })
     }
 }
 
 /// Whether nothing needs to be read from a device.
-fn lies_in_memory(dataset: &Dataset, way: Way, options: &LoaderOptions) -> bool {
+fn is_like_memory(dataset: &Dataset, way: Way, options: &LoaderOptions) -> bool {
     let mut files = dataset.files().iter().map(DataFile::storage);
-    let lies_there = match way {
+    let is_fast = match way {
         Way::Copied(_) => files.all(|file| file.granularity().offset_bytes == 1),
         Way::Made => files.all(|file| file.reads_page_cache()),
     };
     let like_memory = DeviceSpeed::PAGE_CACHE.random_reads_per_s;
-    lies_there && options.device.speed().random_reads_per_s >= like_memory
+    is_fast && options.device.speed().random_reads_per_s >= like_memory
 }
 
 /// The data with all files read through the page cache, if possible, and whether some may not be cached yet.

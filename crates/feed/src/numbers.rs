@@ -98,7 +98,7 @@ impl NumbersKind {
         let lengths = lengths.collect::<Vec<_>>().join(", ");
         Err(match (spelt.is_empty(), found.is_empty()) {
             (true, _) => format!(
-                "it is an array of {found:?}, not a single number; state its lengths, as in f32[4], or f32[] where they vary"
+                "it is an array of {found:?}, not a single number; state its lengths, as in f32[4], or f32[] if they vary"
             ),
             (false, true) => format!("it is a number by itself and no array of [{lengths}]"),
             (false, false) => format!(

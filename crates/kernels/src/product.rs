@@ -507,7 +507,7 @@ impl Product<'_> {
             let at = shift + (self.row)(i);
             assert!(
                 at + self.n <= c.len,
-                "a row of a product lies outside its memory"
+                "a row of a product is outside its memory"
             );
             at
         }));

@@ -85,7 +85,7 @@ mod tests {
 
     /// Two concurrent runs in one pool, as of two layers or two models.
     #[test]
-    fn runs_beside_each_other_end() {
+    fn runs_next_to_each_other_end() {
         let count = AtomicUsize::new(0);
         let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build();
         pool.expect("a pool").install(|| {

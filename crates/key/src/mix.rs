@@ -7,7 +7,7 @@ pub const GOLDEN_GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 /// The finaliser of SplitMix64 (Stafford's variant 13): a bijection of 64 bits in which every input
 /// bit changes every output bit with a chance near one half.
 #[inline]
-pub fn mix(mut x: u64) -> u64 {
+pub const fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     x ^ (x >> 31)

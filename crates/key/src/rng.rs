@@ -42,7 +42,7 @@ impl KeyedRng {
     /// random integer generation in an interval", 2019). Asserts `bound > 0`.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "no number lies below 0");
+        assert!(bound > 0, "no number is below 0");
         let mut product = u128::from(self.next_u64()) * u128::from(bound);
         if (product as u64) < bound {
             let unfair = bound.wrapping_neg() % bound;

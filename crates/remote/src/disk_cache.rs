@@ -107,7 +107,7 @@ impl DiskCache {
         };
         let opened = outcome.and_then(|()| {
             self.kept(&mut state, key, segment, |path| {
-                fs::create_dir_all(path.parent().expect("a segment lies in a folder"))?;
+                fs::create_dir_all(path.parent().expect("a segment is in a folder"))?;
                 File::options()
                     .read(true)
                     .write(true)
@@ -173,7 +173,7 @@ impl DiskCache {
                 if fs::remove_file(&segment.path).is_ok() {
                     found -= segment.bytes;
                     // Fails while others are in it.
-                    let _ = fs::remove_dir(segment.path.parent().expect("it lies in a folder"));
+                    let _ = fs::remove_dir(segment.path.parent().expect("it is in a folder"));
                 }
             }
         }

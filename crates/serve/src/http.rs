@@ -53,7 +53,7 @@ use crate::fair::{Client, Places, Taken};
 use crate::metrics::Metrics;
 use crate::question::{Asked, Kind, Refusal};
 use crate::queue::Queue;
-use crate::task::{SMALL_BODY, Task, Told};
+use crate::task::{Answered, SMALL_BODY, Task};
 use crate::timely::Timely;
 
 /// Connections in addition to those with requests in progress: overload gets an answer instead of a wait.
@@ -327,13 +327,14 @@ async fn computed(
             answer(&service, (client, place), &head, &mut body, features).await
         }
         Err(count) => {
-            let whose = if count < service.limits.concurrency {
+            let client = if count < service.limits.concurrency {
                 " of this address"
             } else {
                 ""
             };
-            let sentence =
-                format!("{count} requests{whose} are being handled already; try again in a second");
+            let sentence = format!(
+                "{count} requests{client} are being handled already; try again in a second"
+            );
             Err(Refusal::new(503, sentence))
         }
     };
@@ -361,7 +362,7 @@ async fn answer(
     head: &Parts,
     body: &mut BodyDataStream,
     features: bool,
-) -> Told {
+) -> Answered {
     let content_type = head.headers.get(CONTENT_TYPE);
     let kind =
         Kind::from_content_type(content_type.map(|text| text.to_str().unwrap_or("of no letters")))?;

@@ -176,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::question::{Asked, Kind};
-    use crate::task::Told;
+    use crate::task::Answered;
 
     fn reader() -> Arc<Reader> {
         Arc::new(Reader {
@@ -189,12 +189,12 @@ mod tests {
     }
 
     /// A request with a grey picture as JSON numbers, which are slow to parse.
-    fn picture(side: usize) -> (Task, tokio::sync::oneshot::Receiver<Told>) {
+    fn picture(side: usize) -> (Task, tokio::sync::oneshot::Receiver<Answered>) {
         let pixels = "7 ".repeat(side * side);
         asked(format!("P2 {side} {side} 255\n{pixels}").into_bytes())
     }
 
-    fn asked(body: Vec<u8>) -> (Task, tokio::sync::oneshot::Receiver<Told>) {
+    fn asked(body: Vec<u8>) -> (Task, tokio::sync::oneshot::Receiver<Answered>) {
         let client = SocketAddr::from(([127, 0, 0, 1], 1)).into();
         let asked = Asked {
             kind: Kind::Image,
@@ -238,8 +238,8 @@ mod tests {
         let order: Vec<bool> = answered.iter().take(22).map(|(small, _)| small).collect();
         assert!(order[..20].iter().all(|small| *small), "{order:?}");
         let refusals = answers.into_iter().filter_map(|mut answer| {
-            let told = answer.try_recv().ok()?;
-            Some(told.err().unwrap().status)
+            let reported = answer.try_recv().ok()?;
+            Some(reported.err().unwrap().status)
         });
         let refusals: Vec<u16> = refusals.collect();
         assert!(!refusals.is_empty() && refusals.iter().all(|status| *status == 503));

@@ -37,13 +37,13 @@ impl AsRef<[u8]> for Text {
 }
 
 /// The text of an answer and its number of rows, or the refusal.
-pub(crate) type Told = Result<(Text, u64), Refusal>;
+pub(crate) type Answered = Result<(Text, u64), Refusal>;
 
 /// Delivers one answer to its waiting client. If dropped without an answer, the client receives an error.
-pub(crate) struct Reply(oneshot::Sender<Told>);
+pub(crate) struct Reply(oneshot::Sender<Answered>);
 
 impl Reply {
-    pub(crate) fn send(self, answer: Told) {
+    pub(crate) fn send(self, answer: Answered) {
         let _ = self.0.send(answer);
     }
 
@@ -60,7 +60,7 @@ impl Task {
         place: Taken,
         asked: Asked<Vec<u8>>,
         room: Option<OwnedSemaphorePermit>,
-    ) -> (Task, oneshot::Receiver<Told>) {
+    ) -> (Task, oneshot::Receiver<Answered>) {
         let (reply, answer) = oneshot::channel();
         let task = Task {
             client,

@@ -26,8 +26,8 @@ pub(crate) fn open(path: &Path, write: bool) -> io::Result<Option<(File, Granula
         Err(error) if refuses_direct(&error) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let units = match told_units(&file) {
-        Some(told) => told,
+    let units = match reported_units(&file) {
+        Some(reported) => reported,
         None => tried_units(&file)?,
     };
     Ok(units.map(|units| (file, units)))
@@ -50,7 +50,7 @@ fn refuses_direct(error: &io::Error) -> bool {
 
 /// The answer of statx: `None` if it does not know, `Some(None)` if direct access is impossible.
 #[cfg(target_os = "linux")]
-fn told_units(file: &File) -> Option<Option<Granularity>> {
+fn reported_units(file: &File) -> Option<Option<Granularity>> {
     use rustix::fs::{AtFlags, StatxFlags, statx};
 
     let status = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).ok()?;
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trying_agrees_with_being_told() {
+    fn trying_agrees_with_the_reported_units() {
         let folder = tempfile::tempdir().expect("temporary folder");
         let path = folder.path().join("data");
         std::fs::write(&path, vec![7u8; 10_000]).expect("write");

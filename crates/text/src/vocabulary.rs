@@ -348,7 +348,7 @@ impl Vocabulary {
                 out.truncate(before);
                 let size = self.size();
                 return Err(TextError::new(format!(
-                    "token {position} has the id {id} where the vocabulary has {size} tokens; decode with the vocabulary that encoded"
+                    "token {position} has the id {id}, but the vocabulary has {size} tokens; decode with the vocabulary that encoded"
                 )));
             };
             if silent.contains(&id) {

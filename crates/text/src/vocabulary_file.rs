@@ -155,7 +155,7 @@ fn checked_body<'a>(file: &'a [u8], path: &Path) -> Result<&'a [u8], TextError> 
     match crc32c::crc32c(body) {
         found if found == stated => Ok(body),
         found => Err(TextError::new(format!(
-            "{}: its checksum is {found:08x} where its last line says {stated:08x}; it was changed or cut: fetch it again or build it again",
+            "{}: its checksum is {found:08x}, but its last line says {stated:08x}; it was changed or cut: fetch it again or build it again",
             path.display()
         ))),
     }

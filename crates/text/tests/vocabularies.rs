@@ -127,7 +127,7 @@ fn there_and_back() {
     vocabulary.decode(&ids, &mut text).unwrap();
     assert_eq!(text, b"> the <unk> <unk> <unk> sat");
     let error = vocabulary.decode(&[4, 9], &mut text).unwrap_err();
-    let what = "token 1 has the id 9 where the vocabulary has 7 tokens";
+    let what = "token 1 has the id 9, but the vocabulary has 7 tokens";
     assert!(error.to_string().contains(what), "{error}");
     assert!(
         error

@@ -127,7 +127,7 @@ fn other_data_or_settings_of_one_host_are_named() {
                 seed: rank as u64,
                 ..config.clone()
             }),
-            "rank 1 has `seed` 1 where rank 0 has 0",
+            "rank 1 has `seed` 1, but rank 0 has 0",
         );
         check_named(
             hosts(|rank| {

@@ -43,7 +43,7 @@ settings! {
         head: Option<HeadConfig> = None, "A head over very many classes in place of the last layer.";
         #[serde(with = "as_text::option", skip_serializing_if = "Option::is_none")]
         class_weights: Option<ClassWeights> = None, flag(One, some, of "FILE", help ClassWeights::HELP),
-            "What the loss of an example counts for, by its class; all alike where absent.";
+            "What the loss of an example counts for, by its class; 1 if absent.";
         data: DataConfig = DataConfig::default(), "Training data.";
         pipeline: PipelineConfig = PipelineConfig::default(), "How records are processed into batches.";
         fit: FitConfig = FitConfig::default(), "How the net is trained.";

@@ -169,19 +169,19 @@ fn other_settings_of_one_host_are_named_before_linear_training() {
     let changes: [(Change, &str); 4] = [
         (
             |config| config.seed = 5,
-            "rank 2 has `seed` 5 where rank 0 has 0",
+            "rank 2 has `seed` 5, but rank 0 has 0",
         ),
         (
             |config| config.cost = 2.0,
-            "rank 2 has `cost` 2.0 where rank 0 has 1.0",
+            "rank 2 has `cost` 2.0, but rank 0 has 1.0",
         ),
         (
             |config| config.data.label = "first".to_string(),
-            "rank 2 has `label` first where rank 0 has last",
+            "rank 2 has `label` first, but rank 0 has last",
         ),
         (
             |config| config.test = config.data.paths.clone(),
-            "rank 2 has `test` given where rank 0 has none",
+            "rank 2 has `test` given, but rank 0 has none",
         ),
     ];
     for (change, what) in changes {
@@ -202,7 +202,7 @@ fn other_settings_of_one_host_are_named_before_linear_training() {
             comm,
         )
     });
-    check_named(results, "rank 1 has `resume` true where rank 0 has false");
+    check_named(results, "rank 1 has `resume` true, but rank 0 has false");
     // Each machine may set its own memory and threads, if they lead to the same blocks.
     let results = hosts(2, |comm| {
         let config = LinearConfig {
@@ -352,15 +352,15 @@ mod nets {
             ),
             (
                 |config, _| config.fit.seed = 4,
-                "rank 1 has `seed` 4 where rank 0 has 0",
+                "rank 1 has `seed` 4, but rank 0 has 0",
             ),
             (
                 |config, _| config.pipeline.augment = "flip".parse().ok(),
-                "rank 1 has `augment` flip where rank 0 has none",
+                "rank 1 has `augment` flip, but rank 0 has none",
             ),
             (
                 |config, _| config.fit.validation = "0.3".parse().ok(),
-                "rank 1 has `validation` 0.3 where rank 0 has 0.2",
+                "rank 1 has `validation` 0.3, but rank 0 has 0.2",
             ),
         ];
         for (change, what) in changes {

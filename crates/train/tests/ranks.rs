@@ -238,8 +238,8 @@ fn interrupted(config: &LinearConfig, options: &RunOptions, ranks: usize, reads:
         }
     };
     let ended = train(config, options, ranks, &interrupt, count).unwrap_err();
-    let told = matches!(ended.source, TrainError::Interrupted { .. });
-    assert!(told, "rank {}: {}", ended.rank, ended.source);
+    let reported = matches!(ended.source, TrainError::Interrupted { .. });
+    assert!(reported, "rank {}: {}", ended.rank, ended.source);
 }
 
 fn model(options: &RunOptions) -> Vec<u8> {

@@ -44,10 +44,10 @@ fn glyphs_are_written_and_read() {
     let trained = place.json("train classify g-train-images.idx --test g-test-images.idx --epochs 2 --augment affine:10:0.1:0.1:5,normalise:0.5:0.5");
     assert_eq!(trained["classes"], 30);
     place.refuses(line, 2, &["g-train-images.idx: exists", "--overwrite"]);
-    let told = place.ok(&format!("{line} --overwrite")).stdout;
+    let reported = place.ok(&format!("{line} --overwrite")).stdout;
     assert!(
-        told.starts_with("30 classes from 6 fonts of 6 families"),
-        "{told}"
+        reported.starts_with("30 classes from 6 fonts of 6 families"),
+        "{reported}"
     );
     place.refuses(
         "glyphs --fonts g-train-images.idx --out h",

@@ -88,7 +88,7 @@ fn what_is_finished_is_not_measured_again() {
 }
 
 #[test]
-fn times_are_not_taken_beside_other_work() {
+fn times_are_not_taken_next_to_other_work() {
     let spin = || {
         let mut shell = std::process::Command::new("sh");
         shell.args(["-c", "while :; do :; done"]).spawn().unwrap()

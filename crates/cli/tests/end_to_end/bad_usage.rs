@@ -272,14 +272,14 @@ fn a_batch_that_nothing_fills_is_named() {
 
 /// The share of a demo's bytes was once raised without a note.
 #[test]
-fn memory_that_is_raised_is_told() {
+fn raised_memory_is_reported() {
     let place = Place::new();
     let line = "train svm demo:higgs:3000 --epochs 1 --solver coordinate-descent";
-    let told = place.ok(&format!("{line} --memory 1/1000000 --out small"));
+    let reported = place.ok(&format!("{line} --memory 1/1000000 --out small"));
     let note = "--memory 0 bytes is less than reading needs;";
-    assert!(told.stderr.contains(note), "{}", told.stderr);
-    let told = place.ok(&format!("{line} --memory 16MiB --out large"));
-    assert!(!told.stderr.contains("asks for"), "{}", told.stderr);
+    assert!(reported.stderr.contains(note), "{}", reported.stderr);
+    let reported = place.ok(&format!("{line} --memory 16MiB --out large"));
+    assert!(!reported.stderr.contains("asks for"), "{}", reported.stderr);
 }
 
 #[test]

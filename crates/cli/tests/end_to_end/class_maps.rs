@@ -91,7 +91,7 @@ fn nets_take_labels_as_they_are() {
 
 /// Data of other classes is refused before training, naming file, record and class.
 #[test]
-fn unknown_classes_are_told_before_the_work() {
+fn unknown_classes_are_reported_before_the_work() {
     let place = Place::new();
     place.write("train.csv", rows(&[">50K", "<=50K"], 20));
     place.write("test.csv", rows(&[">50K", ">50K."], 4));

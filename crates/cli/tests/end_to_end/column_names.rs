@@ -181,7 +181,7 @@ fn cells_are_separated_by_what_the_file_has() {
     let numbers = "7.4;3.51;5\n7.8;3.2;6\n7.1;3.3;5\n";
     place.write("plain.csv", numbers.replace(';', ","));
     place.write("named.csv", format!("a,b,y\n{}", numbers.replace(';', ",")));
-    for (name, head, delimiter, told) in [
+    for (name, head, delimiter, reported) in [
         ("wine.csv", "\"a\";\"b\";\"y\"\n", ";", "semicolons"),
         ("bare.csv", "", ";", "semicolons"),
         ("pipes.csv", "a|b|y\n", "|", "vertical bars"),
@@ -192,7 +192,7 @@ fn cells_are_separated_by_what_the_file_has() {
         place.write(name, format!("{head}{}", numbers.replace(';', delimiter)));
         let line = format!("train svm {name} --overwrite --out run");
         let noted = place.ok(&line).stderr;
-        let said = format!("{name}: its cells are separated by {told}");
+        let said = format!("{name}: its cells are separated by {reported}");
         assert!(noted.contains(&said), "{noted}");
         let other = if head.is_empty() {
             "plain.csv"

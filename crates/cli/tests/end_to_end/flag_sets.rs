@@ -337,7 +337,7 @@ fn set(command: &str, flags: &[Flag], data: &Path, state: &mut u64) -> Set {
 /// How a command ended, and whether it was interrupted.
 struct Ran {
     output: Output,
-    was_told: bool,
+    was_interrupted: bool,
     took: Duration,
 }
 
@@ -359,15 +359,15 @@ fn run(set: &Set, cache: &Path) -> Result<Ran, String> {
         .stderr(std::fs::File::create(place.path().join(".stderr")).unwrap());
     let mut child = command.spawn().unwrap();
     let began = Instant::now();
-    let (mut was_told, mut status) = (false, None);
+    let (mut was_interrupted, mut status) = (false, None);
     while status.is_none() {
         std::thread::sleep(Duration::from_millis(2));
         status = child.try_wait().unwrap();
-        if !was_told && began.elapsed() > WORKS {
+        if !was_interrupted && began.elapsed() > WORKS {
             let pid = Pid::from_child(&child);
             // It may just have ended.
             let _ = kill_process(pid, Signal::INT);
-            was_told = true;
+            was_interrupted = true;
         }
         if began.elapsed() > WORKS + ENDS {
             child.kill().unwrap();
@@ -383,7 +383,7 @@ fn run(set: &Set, cache: &Path) -> Result<Ran, String> {
     };
     Ok(Ran {
         output,
-        was_told,
+        was_interrupted,
         took: began.elapsed(),
     })
 }
@@ -422,7 +422,7 @@ fn judge(set: &Set, ran: &Ran) -> Result<(), String> {
             set.absurd.join(", ")
         ));
     }
-    if code == 130 && !ran.was_told {
+    if code == 130 && !ran.was_interrupted {
         return Err(format!("interrupted by nobody: {stderr}"));
     }
     Ok(())

@@ -221,9 +221,9 @@ fn tests_of_a_model_have_figures_of_every_class() {
     assert_eq!(test["classes"][positive], "yes");
     assert!(number(test, "auc") > 0.95 && number(test, "log_loss") < 0.5);
     assert_eq!(test["by_class"][positive]["records"], 33);
-    let told = place.ok("eval run table.csv").stdout;
+    let reported = place.ok("eval run table.csv").stdout;
     for part in ["AUC", "average precision of class yes", "recall", "no "] {
-        assert!(told.contains(part), "{told}");
+        assert!(reported.contains(part), "{reported}");
     }
     // If scores do not fit, a note says so.
     place.write("long.csv", text.repeat(300));

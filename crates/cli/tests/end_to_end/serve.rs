@@ -158,12 +158,12 @@ fn answers_are_those_of_predict_and_what_is_wrong_is_refused() {
     for ((class, line), result) in predicted.lines().enumerate().zip(results) {
         let mut said = line.split('\t');
         assert_eq!(result.as_array().unwrap().len(), 3);
-        for told in result.as_array().unwrap() {
-            assert_eq!(told["label"], said.next().unwrap());
+        for report in result.as_array().unwrap() {
+            assert_eq!(report["label"], said.next().unwrap());
             let score: f64 = said.next().unwrap().parse().unwrap();
             assert!(
-                (told["score"].as_f64().unwrap() - score).abs() < 2e-6,
-                "{told} {line}"
+                (report["score"].as_f64().unwrap() - score).abs() < 2e-6,
+                "{report} {line}"
             );
         }
         assert_eq!(result[0]["label"], format!("name{class}"));
@@ -248,11 +248,11 @@ fn features_are_those_of_predict() {
     let numbers = file[file.len() - 4 * 6 * CLASSES..].chunks_exact(4);
     let expected = numbers.map(|x| f64::from(f32::from_le_bytes(x.try_into().unwrap())));
     let results = answer["results"].as_array().unwrap();
-    let told = results.iter().flat_map(|row| row.as_array().unwrap());
-    let told: Vec<f64> = told.map(|x| x.as_f64().unwrap()).collect();
-    assert_eq!(told.len(), 6 * CLASSES);
-    for (told, expected) in told.iter().zip(expected) {
-        assert!((told - expected).abs() < 1e-6, "{told} {expected}");
+    let report = results.iter().flat_map(|row| row.as_array().unwrap());
+    let report: Vec<f64> = report.map(|x| x.as_f64().unwrap()).collect();
+    assert_eq!(report.len(), 6 * CLASSES);
+    for (report, expected) in report.iter().zip(expected) {
+        assert!((report - expected).abs() < 1e-6, "{report} {expected}");
     }
     let (status, answer) = server.post_to("embed", &json!({"features": rows, "k": 3}).to_string());
     assert_eq!(status, 400);
@@ -558,15 +558,16 @@ fn pictures_are_prepared_as_the_run_measured_them() {
             let (status, _, body) = server.exchange(&showing(&bytes));
             assert_eq!(status, 200, "{body}");
             let answer: Value = serde_json::from_str(&body).unwrap();
-            let told = answer["results"][0].as_array().unwrap().iter();
+            let report = answer["results"][0].as_array().unwrap().iter();
             let line: Vec<&str> = lines.next().unwrap().split('\t').collect();
-            for (told, pair) in told.zip(line.chunks(2)) {
-                assert_eq!(told["label"], pair[0], "kind{class}/{i}.png");
-                let (score, predicted) = (told["score"].as_f64().unwrap(), pair[1].parse::<f64>());
+            for (report, pair) in report.zip(line.chunks(2)) {
+                assert_eq!(report["label"], pair[0], "kind{class}/{i}.png");
+                let (score, predicted) =
+                    (report["score"].as_f64().unwrap(), pair[1].parse::<f64>());
                 // Six digits are printed.
                 assert!(
                     (score - predicted.unwrap()).abs() < 2e-6,
-                    "kind{class}/{i}.png: {told} {pair:?}"
+                    "kind{class}/{i}.png: {report} {pair:?}"
                 );
             }
         }
@@ -634,23 +635,23 @@ fn what_cannot_be_served_is_refused() {
 #[test]
 fn an_index_is_written_once() {
     let place = trained();
-    let told = |place: &Place| {
+    let report = |place: &Place| {
         let server = Server::start(place, "");
         let (status, answer) = server.post("{\"features\": [[3, 0, 0, 0, 0, 0]], \"k\": 8}");
         assert_eq!(status, 200);
         let ended = server.end(rustix::process::Signal::INT);
         (answer["results"].clone(), ended.stderr)
     };
-    let (first, said) = told(&place);
+    let (first, said) = report(&place);
     assert!(
         said.contains("index.safetensors: holds the index"),
         "{said}"
     );
     let bytes = place.read("run/index.safetensors");
-    let (second, said) = told(&place);
+    let (second, said) = report(&place);
     assert!(!said.contains("index.safetensors"), "{said}");
     place.write("run/index.safetensors", &bytes[..99]);
-    let (third, said) = told(&place);
+    let (third, said) = report(&place);
     assert!(said.contains("index.safetensors: has 99 bytes"), "{said}");
     assert_eq!((&first, &first), (&second, &third));
     assert!(place.read("run/index.safetensors") == bytes);

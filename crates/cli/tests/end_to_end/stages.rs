@@ -301,7 +301,7 @@ fn orientations_of_pictures() {
         place.write(&format!("photos/a/{i}.jpg"), bytes);
     }
     let line = "bench photos --decode jpg --batch 3 --epochs 2";
-    for (flags, told) in [
+    for (flags, report) in [
         (
             "",
             "2 pictures state an orientation in EXIF, which is not applied; --exif apply",
@@ -314,7 +314,7 @@ fn orientations_of_pictures() {
     ] {
         let figures = place.json(&format!("{line} {flags}"));
         let verdict = figures["verdict"].as_str().unwrap();
-        assert!(verdict.contains(told), "{verdict}");
+        assert!(verdict.contains(report), "{verdict}");
         assert_eq!(figures["exif_pictures"], 2);
     }
     // 9 x 5 pixels, rotated 5 x 9: pictures of one shape fit in a stack.
@@ -376,8 +376,8 @@ fn an_interrupted_pipeline_goes_on() {
     let child = place.start(line);
     std::thread::sleep(Duration::from_millis(300));
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let told = ["saved in s,", "resume with the same command"];
-    Ended::of(child).refused(line, 130, &told);
+    let report = ["saved in s,", "resume with the same command"];
+    Ended::of(child).refused(line, 130, &report);
     let before = logged(&place, "l").len();
     assert!(before < 2000);
     let rest = place.json("bench text.txt --batch 10 --state s --log l");

@@ -94,10 +94,10 @@ fn refused_threads_are_fewer_threads_or_an_error() {
             format!("{other_user}prlimit --nproc={limit} RUN 2>said; echo $? > code; cat said >&2");
         for (line, code, said) in codes(&data, &around) {
             assert!(!said.contains("panicked"), "{line}: {said}");
-            let told = said.lines().filter(|line| line.starts_with("pelton:"));
+            let reported = said.lines().filter(|line| line.starts_with("pelton:"));
             match code.as_str() {
-                "0" => assert_eq!(told.count(), 0, "{line}: {said}"),
-                "1" | "2" => assert_eq!(told.count(), 1, "{line}: {said}"),
+                "0" => assert_eq!(reported.count(), 0, "{line}: {said}"),
+                "1" | "2" => assert_eq!(reported.count(), 1, "{line}: {said}"),
                 _ => panic!("{line}: exit code {code}: {said}"),
             }
         }

@@ -135,7 +135,7 @@ fn classes_and_columns_in_quotes() {
     let accuracy = place.json(line)["test_accuracy"].as_f64().unwrap();
     assert!(accuracy > 0.95, "{accuracy}");
     place.write("bad.csv", format!("{header}{rows}1,2,\"First\nclass\"\n"));
-    let parts = ["bad.csv", "line 403", "3 columns where the first row has 4"];
+    let parts = ["bad.csv", "line 403", "3 columns, but the first row has 4"];
     place.refuses("eval run bad.csv", 2, &parts);
     place.write("open.csv", format!("{header}{rows}1,\"2,x,3\n4,5,y,6\n"));
     let parts = [
@@ -339,7 +339,7 @@ fn query_numbers_and_comments_are_told() {
     }
     place.write("plain", &plain);
     place.write("ranking", &ranking);
-    let told = "ranking: skipped 60 query numbers (qid) and 61 comments";
+    let reported = "ranking: skipped 60 query numbers (qid) and 61 comments";
     // The second time from the saved index.
     for line in [
         "index ranking",
@@ -347,7 +347,7 @@ fn query_numbers_and_comments_are_told() {
         "train svm ranking --out ranked",
     ] {
         let ended = place.ok(line);
-        assert!(ended.stderr.contains(told), "{line}: {}", ended.stderr);
+        assert!(ended.stderr.contains(reported), "{line}: {}", ended.stderr);
     }
     place.ok("train svm plain --out run");
     assert!(place.read("run/model.txt") == place.read("ranked/model.txt"));

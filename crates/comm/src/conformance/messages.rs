@@ -90,9 +90,9 @@ pub(super) fn split(comm: &Comm) -> Result<(), CommError> {
     assert_eq!(group.size(), members.len());
     let place = members.iter().position(|member| *member == comm.rank());
     assert_eq!(Some(group.rank()), place);
-    let told = group.all_gather_ragged(&[comm.rank() as u64])?;
+    let reported = group.all_gather_ragged(&[comm.rank() as u64])?;
     let expected: Vec<Vec<u64>> = members.iter().map(|member| vec![*member as u64]).collect();
-    assert_eq!(told, expected);
+    assert_eq!(reported, expected);
     let alone = group.split(Some(group.rank() as u64), 0)?.expect("a group");
     assert_eq!((alone.rank(), alone.size()), (0, 1));
     let mut values = [1.5_f32];

@@ -98,7 +98,7 @@ impl World {
     /// interrupted, until the job is over. Runs in a separate thread, since a rank that computes or reads does
     /// not communicate.
     pub(super) fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
-        let (mut told, mut beaten) = (false, Instant::now());
+        let (mut reported, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
             // The job gets the error as well.
             let _ = self.notices.poll();
@@ -106,12 +106,12 @@ impl World {
                 beaten = Instant::now();
                 let _ = self.notices.beat();
             }
-            if !told && self.notices.is_asked() {
+            if !reported && self.notices.is_asked() {
                 asked.store(true, Ordering::Relaxed);
-                told = true;
-            } else if !told && asked.load(Ordering::Relaxed) {
+                reported = true;
+            } else if !reported && asked.load(Ordering::Relaxed) {
                 let _ = self.notices.ask();
-                told = true;
+                reported = true;
             }
             thread::sleep(LISTEN);
         }

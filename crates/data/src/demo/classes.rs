@@ -139,7 +139,7 @@ mod tests {
 
     /// Opening again reuses the files, and test views are not training views.
     #[test]
-    fn sets_are_told_apart() {
+    fn sets_are_distinguished() {
         let folder = tempfile::tempdir().unwrap();
         let [train, test] = open("demo:classes:3:4:8:0.5", folder.path());
         let [again, _] = open("demo:classes:3:4:8:0.5", folder.path());

@@ -35,7 +35,7 @@ impl AugmentImages {
     pub const REMARKS: [(&'static str, &'static str); 2] = [
         (
             "scaled_pictures",
-            "augmentation works on bytes, so pictures of 16 bits are scaled to 8; call a field mask_… where only its pixels should move",
+            "augmentation works on bytes, so pictures of 16 bits are scaled to 8; call a field mask_… if only its pixels should move",
         ),
         (
             "planar_pictures",
@@ -265,7 +265,7 @@ impl Stage for AugmentImages {
             }
             if !is_mask(&field.name) && !matches!(field.dtype, DType::U8 | DType::U16) {
                 return Err(format!(
-                    "pictures are augmented as bytes, and `{}` has {}; store it as uint8 or uint16, or call it mask_{0} where only its pixels should move",
+                    "pictures are augmented as bytes, and `{}` has {}; store it as uint8 or uint16, or call it mask_{0} if only its pixels should move",
                     field.name, field.dtype
                 ));
             }
@@ -386,7 +386,7 @@ impl AugmentImages {
         let is_picture = matches!(dtype, DType::U8 | DType::U16) && matches!(channels, 1 | 3);
         if !is_mask(image) && !is_picture {
             return Err(format!(
-                "its picture `{name}` has {} of {dtype}, not height × width × channels with 1 or 3 channels of uint8 or uint16; convert it in a function with before_augmentation, or call it mask_{name} where only its pixels should move",
+                "its picture `{name}` has {} of {dtype}, not height × width × channels with 1 or 3 channels of uint8 or uint16; convert it in a function with before_augmentation, or call it mask_{name} if only its pixels should move",
                 spelled(&known)
             )
             .into());
@@ -466,7 +466,7 @@ fn check_apart(field: &FieldSpec, size: Option<(u32, u32)>) -> Result<(), String
 /// The sentence about such a field.
 fn apart(name: &str) -> String {
     format!(
-        "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} where its values are classes, depths or the like, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
+        "`{name}` is a second picture, and would not be augmented with the first: call it image_{name}, or mask_{name} if its values are classes, depths or the like, as in `decode` image=SOURCE,image_{name}=SOURCE, or leave it out"
     )
 }
 

@@ -229,7 +229,7 @@ fn examples_that_differ_and_failures_are_said_with_their_place() {
             vec![0; 4],
         ))
     };
-    fails(adding(types), "where the first of the batch has numbers (");
+    fails(adding(types), "but the first of the batch has numbers (");
     let shapes = |id: u64| {
         Some(numbers(
             DType::U8,

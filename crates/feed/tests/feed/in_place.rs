@@ -269,7 +269,7 @@ fn the_device_is_measured_only_for_whoever_reads_ahead() {
     let paths = cifar(folder.path(), 1);
     let dataset = Arc::new(Dataset::open(&paths, &OpenOptions::default()).unwrap());
     if dataset.files()[0].storage().granularity().offset_bytes == 1 {
-        eprintln!("SKIPPED: this folder lies in memory");
+        eprintln!("SKIPPED: this folder is in memory");
         return;
     }
     for (access, expected) in [(Access::Auto, 0), (Access::Direct, 1)] {

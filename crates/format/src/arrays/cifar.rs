@@ -11,7 +11,7 @@
 
 use crate::locate::decoder::ClassByte;
 use crate::locate::format::{Format, Match, Shard, Source};
-use crate::locate::names_file::names_beside;
+use crate::locate::names_file::names_next_to;
 use crate::locate::places::Places;
 use crate::locate::sample::{CIFAR_PIXELS, SampleShape};
 use crate::record::cells::label_column::LabelColumn;
@@ -83,7 +83,7 @@ impl Format for Cifar {
         };
         let records = size / bytes;
         let names = source.path.with_file_name(names);
-        let mut names = names_beside(&names, MOST_NAME_BYTES, source.options);
+        let mut names = names_next_to(&names, MOST_NAME_BYTES, source.options);
         names.truncate(if names.len() == labels { labels } else { 0 });
         let contents = Contents::Pixels {
             height: 32,

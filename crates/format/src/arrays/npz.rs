@@ -99,7 +99,7 @@ impl Format for Npz {
         if let Some(at) = label {
             let array = &arrays[at];
             if array.header.shape.len() != 1 {
-                let columns = "of one number a row where they are labels";
+                let columns = "of one number a row if they are labels";
                 return Err(no_label_column(&array.name, columns));
             }
             let column = Column {
@@ -502,7 +502,7 @@ fn entry_from(file: &mut (impl Read + Seek), entry: &ZipEntry) -> Result<u64, Fo
     match lengths {
         Some((name, extra)) => Ok(entry.at + 30 + name + extra),
         None => {
-            let what = format!("its entry {} does not lie where its table says", entry.name);
+            let what = format!("its entry {} is not at the offset in its table", entry.name);
             Err(FormatError::malformed(entry.at, what))
         }
     }

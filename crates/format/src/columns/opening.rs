@@ -209,7 +209,7 @@ fn choose(
     if let Some(at) = label
         && !can_be_label(&columns[at].kind)
     {
-        let known = "of one number or string a record where they are labels";
+        let known = "of one number or string a record if they are labels";
         return Err(no_label_column(&columns[at].name, known));
     }
     if options.features_only {

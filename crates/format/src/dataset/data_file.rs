@@ -135,7 +135,7 @@ impl DataFile {
     pub fn located_by(&self) -> String {
         let found = self.places_in_words();
         match self.reach {
-            Reach::AsItLies | Reach::Computed => found,
+            Reach::InPlace | Reach::Computed => found,
             Reach::Gathered { places } => {
                 format!("{found}; its values lie in {places} places of the file")
             }

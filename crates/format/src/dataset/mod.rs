@@ -148,7 +148,7 @@ const TARGETS: u64 = 0x7461_7267_6574_7321;
 
 /// Open files of a process in addition to its data, and of each data file: one past the page cache, one through it,
 /// and one while it is opened.
-const OPEN_FILES_BESIDE: u64 = 256;
+const OTHER_OPEN_FILES: u64 = 256;
 const OPEN_FILES_EACH: u64 = 3;
 
 impl Dataset {
@@ -168,7 +168,7 @@ impl Dataset {
             expected: Arc::new(expected),
             ..options.clone()
         };
-        allow_open_files(OPEN_FILES_BESIDE + OPEN_FILES_EACH * files.len() as u64);
+        allow_open_files(OTHER_OPEN_FILES + OPEN_FILES_EACH * files.len() as u64);
         let (mut opened, mut notes) = open_files(&files, options)?;
         if opened.is_empty() {
             return Err(FormatError::new("no data file is given; name at least one"));

@@ -156,7 +156,7 @@ impl PackedCopy {
         let files = self.dataset.files().iter().zip(self.places);
         let files = files.map(|(file, places)| DataFile {
             kind: FormatKind::new("prow", None),
-            reach: Reach::AsItLies,
+            reach: Reach::InPlace,
             storage: Arc::clone(&storage),
             places,
             decoder: Arc::new(match layout {

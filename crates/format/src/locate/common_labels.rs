@@ -107,7 +107,7 @@ pub(crate) fn not_alike(
 ) -> FormatError {
     let first = first.path.display();
     let what = format!(
-        "holds {found} where {first} holds {expected}; train on them separately or convert one"
+        "holds {found}, but {first} holds {expected}; train on them separately or convert one"
     );
     FormatError::new(what).in_file(&file.path)
 }

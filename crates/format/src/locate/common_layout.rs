@@ -40,7 +40,7 @@ pub(crate) fn check_layouts(opened: &[Opened], options: &OpenOptions) -> Result<
             && expected != file.shard.features
         {
             let what = format!(
-                "has {} features where the model has {expected}; use data with the columns the model was trained on",
+                "has {} features, but the model has {expected}; use data with the columns the model was trained on",
                 file.shard.features
             );
             return Err(FormatError::new(what).in_file(&file.path));

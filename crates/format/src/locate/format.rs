@@ -158,7 +158,7 @@ impl Shard {
             index: IndexSource::Arithmetic,
             first_bad: None,
             storage: None,
-            reach: Reach::AsItLies,
+            reach: Reach::InPlace,
             columns: None,
         }
     }

@@ -7,7 +7,7 @@ use crate::locate::origin::Origin;
 use crate::record::options::OpenOptions;
 
 /// The non-blank lines of a file, if it exists with at most `most_bytes` bytes and all of them differ; else empty.
-pub(crate) fn names_beside(file: &Path, most_bytes: u64, options: &OpenOptions) -> Vec<String> {
+pub(crate) fn names_next_to(file: &Path, most_bytes: u64, options: &OpenOptions) -> Vec<String> {
     let mut text = String::new();
     // A file that cannot be read, or is not text, has no names.
     let found = Origin::find(file, options, &mut Vec::new()).ok();

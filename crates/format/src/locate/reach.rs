@@ -6,7 +6,7 @@
 pub enum Reach {
     /// One read of its bytes.
     #[default]
-    AsItLies,
+    InPlace,
     /// One read for each column.
     Gathered {
         /// Count of separate file offsets with a record's values.

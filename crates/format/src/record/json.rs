@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_class_is_told() {
+    fn unknown_classes_are_reported() {
         for (json, key, what) in [
             (r#"{"a": 3.5}"#, "a", "a number with a fraction"),
             (r#"{"a": 1e300}"#, "a", "beyond 2^53"),

@@ -139,7 +139,7 @@ fn next_record(
     let header = header.first_chunk().expect("as many bytes were asked for");
     let length = length_of(header).ok_or_else(|| {
         let remedy = match record {
-            0 => "it is damaged or no TFRecord: fetch it again, and use no compression or GZIP, which is undone, where it was written with ZLIB",
+            0 => "not a valid TFRecord file (damaged, or compressed with ZLIB): fetch it again, or write it with GZIP or uncompressed",
             _ => "the file is damaged: fetch it again",
         };
         malformed(record, at, "has a length that its checksum does not fit", remedy)
@@ -255,7 +255,7 @@ impl Framing for Checked {
         let (found, expected) = (u32::from_le_bytes(*checksum), masked(crc32c::crc32c(bytes)));
         if found != expected {
             return Err(Fault::new(format!(
-                "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
+                "its checksum is {found:#010x}, but its bytes give {expected:#010x}; the file is damaged: fetch or write it again"
             )));
         }
         with(bytes)

@@ -316,9 +316,9 @@ fn arrays_are_held_to_their_checksums() {
         let path = file(folder.path(), name, &bytes);
         let error = open(&path, &with(&folder, None, None)).err().unwrap();
         let error = error.to_string();
-        let is_told = error.contains("its array x.npy does not agree with its checksum")
+        let is_reported = error.contains("its array x.npy does not agree with its checksum")
             || error.contains("cannot be decompressed");
-        assert!(is_told && error.contains(name), "{error}");
+        assert!(is_reported && error.contains(name), "{error}");
     }
 }
 

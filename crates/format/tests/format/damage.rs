@@ -144,10 +144,10 @@ fn archives_that_are_cut_off() {
         // matter.
         let within = cut % size;
         let data_ends = [512 + 200, size - 512 + 1];
-        let is_told = !data_ends
+        let is_reported = !data_ends
             .iter()
             .any(|end| (*end..=end.next_multiple_of(512)).contains(&within));
-        if !is_told {
+        if !is_reported {
             continue;
         }
         let path = file(folder.path(), "cut.tar", &whole[..cut]);

@@ -52,7 +52,7 @@ fn what_is_no_such_file() {
     let changes = [vector(2, &[1.0, 2.0]), vector(1, &[1.0])].concat();
     refuses(
         changes,
-        "byte 12: vector 1 has dimension 1 where the first has 2; fetch the file again",
+        "byte 12: vector 1 has dimension 1, but the first has 2; fetch the file again",
     );
     let cut = [vector(2, &[1.0, 2.0]), vector(2, &[1.0])].concat();
     refuses(
@@ -84,7 +84,7 @@ fn vectors_that_are_bad_records() {
         assert!(rows.is_empty());
         error.to_string()
     };
-    let message = "x.fvecs: record 1 at byte 12: it has dimension 1 where the first vector has 2";
+    let message = "x.fvecs: record 1 at byte 12: it has dimension 1, but the first vector has 2";
     assert!(fault(12).contains(message), "{}", fault(12));
     assert!(
         fault(24).contains("in column 2 is not finite"),

@@ -171,7 +171,7 @@ fn samples_without_a_class_are_named() {
 
     let text = fault(&with(member("dir/bad.json", br#"{"y": "1"}"#)), "y");
     assert!(
-        text.contains("is a string where samples before it have an integer"),
+        text.contains("is a string, but samples before it have an integer"),
         "{text}"
     );
 

@@ -45,7 +45,7 @@ fn objects_a_line() {
         assert_eq!(records(&dataset), expected);
         assert_eq!(dataset.labels().names(), ["cat", "dog"]);
         let notes = dataset.notes();
-        assert!(notes[0].contains("the key \"o\" is left out: line 3 has a number where lines before it have an object or a list;"));
+        assert!(notes[0].contains("the key \"o\" is left out: line 3 has a number, but lines before it have an object or a list;"));
         assert!(notes[1].contains("the key \"more\" is left out: line 1 does not have it;"));
         assert_eq!(notes.len(), 2);
     }
@@ -95,11 +95,11 @@ fn keys_that_are_left_out() {
     check(&[r#"{"a": 2, "k": null}"#], "every line has null");
     check(
         &[with_key, r#"{"a": 2, "k": 1}"#],
-        "line 2 has a number where lines before it have a string",
+        "line 2 has a number, but lines before it have a string",
     );
     check(
         &[r#"{"a": 1, "k": ["x"]}"#, r#"{"a": 1, "k": true}"#],
-        "line 2 has a truth value where lines before it have an object or a list",
+        "line 2 has a truth value, but lines before it have an object or a list",
     );
     check(
         &[r#"{"a": 1, "k": [[1], [1, 2]]}"#],

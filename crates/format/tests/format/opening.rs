@@ -67,7 +67,7 @@ fn text_faults_name_file_and_line() {
     check(
         "a.csv",
         b"a,b,c\n1,2,3\n1,2\n",
-        "line 3: 2 columns where the first row has 3",
+        "line 3: 2 columns, but the first row has 3",
     );
     check("a.csv", b"1,2,3\n1,x,3\n", "line 2: column 2 holds \"x\"");
     check("a.csv", b"1,2,3\n1,,3\n", "line 2: column 2 is empty");
@@ -185,7 +185,7 @@ fn several_files_are_one_sequence() {
         ..options(folder.path())
     };
     let error = Dataset::open(&[dense], &model).unwrap_err();
-    let what = "d.csv: has 2 features where the model has 5";
+    let what = "d.csv: has 2 features, but the model has 5";
     assert!(error.to_string().contains(what), "{error}");
 }
 

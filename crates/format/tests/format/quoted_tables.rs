@@ -65,12 +65,12 @@ fn faults_name_the_line_where_a_record_starts() {
     );
     check(
         "1,2,\"a\n\nb\"\n1,\"2\n\",c\n1,2,c,d\n",
-        "x.csv: line 6: 4 columns where the first row has 3; make",
+        "x.csv: line 6: 4 columns, but the first row has 3; make",
     );
     // A stray quote includes all text up to the next quote.
     check(
         "1,2,a\n1,\"2,b\n3,4,c\n5,6,\"d\"\n",
-        "x.csv: line 2: 2 columns where the first row has 3 and the quotes of a cell span 3 lines",
+        "x.csv: line 2: 2 columns, but the first row has 3 and the quotes of a cell span 3 lines",
     );
     check(
         "1,2,a\n1,2,\"b\n3,4,c\n",

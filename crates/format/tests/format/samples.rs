@@ -357,7 +357,7 @@ fn cifar_records() {
     let error = rows(&bad).unwrap_err().to_string();
     assert_eq!(of_byte, error);
     assert!(
-        error.contains("record 1 at byte 3073: its class byte is 10 where classes are 0 to 9"),
+        error.contains("record 1 at byte 3073: its class byte is 10, but classes are 0 to 9"),
         "{error}"
     );
     let short = file(
@@ -587,7 +587,7 @@ fn tables_of_labels() {
     refuse("image,kind\ny1,a\ny2,b\n", "x2.png: has no row in");
     refuse(
         "image,kind\nx1,a\nx2\n",
-        "line 3: it has 1 columns where the heading has 2",
+        "line 3: it has 1 columns, but the heading has 2",
     );
     refuse(
         "image,kind\nx1,a\nx1,b\n",

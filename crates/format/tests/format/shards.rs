@@ -130,7 +130,7 @@ fn shards_of_mosaicml_streaming() {
     refuses(
         &path,
         &with(&folder, None, Some("any")),
-        "numbers or strings where they are labels",
+        "numbers or strings if they are labels",
     );
     refuses(
         &path,
@@ -485,11 +485,11 @@ fn damage() {
     bad(&[255; 400], "it has no table of samples, or not all of it");
     bad(
         &whole[..whole.len() - 1],
-        "it does not end where its samples do",
+        "its size does not match its samples",
     );
     bad(
         &[&whole[..], b"x"].concat(),
-        "it does not end where its samples do",
+        "its size does not match its samples",
     );
     bad(
         &shard(columns, &[good, b"", good]),

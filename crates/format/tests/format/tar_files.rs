@@ -294,7 +294,7 @@ fn a_sample_that_has_an_extension_twice_is_refused() {
 }
 
 #[test]
-fn what_lies_behind_the_end_is_told() {
+fn content_after_the_end_is_reported() {
     let folder = tempdir().unwrap();
     let parts = [
         member("a.jpg", b"1"),

@@ -428,10 +428,7 @@ fn damage() {
     header[size] ^= 1;
     let place = format!("byte {size}: record 1 has a length that its checksum does not fit");
     bad(&header, &place);
-    bad(
-        b"these are no records at all",
-        "it is damaged or no TFRecord",
-    );
+    bad(b"these are no records at all", "not a valid TFRecord file");
     bad(
         &whole[..whole.len() - 1],
         "record 2 is cut off: it would reach to byte",

@@ -246,7 +246,7 @@ pub(crate) fn read(input: impl BufRead, path: &Path) -> Result<Model, LinearErro
         return Err(malformed(
             path,
             at,
-            format!("{classes} classes of a regression, where LIBLINEAR writes 2"),
+            format!("{classes} classes of a regression, but LIBLINEAR writes 2"),
         ));
     }
     let labels = if is_real {

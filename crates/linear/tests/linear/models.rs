@@ -81,7 +81,7 @@ fn both_formats_give_back_what_was_written() {
         for classes in [2, 4] {
             for bias in [None, Some(0.5)] {
                 let (_, _, model) = trained(loss, classes, bias);
-                let told = Model {
+                let reported = Model {
                     class_weights: (0..classes).map(|label| 0.5 + label as f64).collect(),
                     classes: ClassMap::named(
                         (0..classes).map(|label| format!("Class_{label}")).collect(),
@@ -93,7 +93,7 @@ fn both_formats_give_back_what_was_written() {
                     columns: Some(named_columns(12)),
                     ..model.clone()
                 };
-                for model in [&model, &told] {
+                for model in [&model, &reported] {
                     model
                         .write_safetensors(&path, &AtomicBool::new(false))
                         .unwrap();

@@ -228,7 +228,7 @@ fn long_lines_are_thinned_and_keep_their_end() {
     assert!(page.len() < 40_000, "{}", page.len());
     assert!(
         page.contains("622.0,30.0 \""),
-        "the last point lies in the upper right corner"
+        "the last point is in the upper right corner"
     );
 }
 

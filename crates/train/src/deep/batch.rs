@@ -106,7 +106,7 @@ fn pixels(batch: &mut Batch) -> Result<Array, TrainError> {
         missing(
             batch,
             "images",
-            "give images, or `decode` image where they are encoded",
+            "give images, or `decode` image if they are encoded",
         )
     })?;
     if pixels.shape().layout != Layout::Stacked || pixels.shape().dims.len() != 4 {

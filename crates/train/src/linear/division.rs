@@ -18,7 +18,7 @@ const SNAPSHOT_SHARE: f64 = 0.125;
 /// Share of the budget for evaluation passes without a snapshot.
 const EVALUATION_SHARE: f64 = 0.0625;
 /// If a block has fewer rows than this, fewer rows are kept quantised.
-const LEAST_BLOCK_BESIDE_CODES: u64 = 64;
+const LEAST_BLOCK_NEXT_TO_CODES: u64 = 64;
 /// Features from which rows are kept quantised: with fewer, the overhead is too large a share of a row, and a pass or
 /// two suffice anyway.
 pub(super) const LEAST_CODED_FEATURES: usize = 128;
@@ -89,7 +89,7 @@ impl Division {
             feed.access = config.access;
             let divided = divide(config, data, &mut feed);
             let small = match &divided {
-                Ok(plan) => longest_step(plan) < LEAST_BLOCK_BESIDE_CODES,
+                Ok(plan) => longest_step(plan) < LEAST_BLOCK_NEXT_TO_CODES,
                 Err(_) => true,
             };
             if whole || !small {

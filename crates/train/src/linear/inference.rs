@@ -78,7 +78,7 @@ pub(super) fn warnings(found: &InferenceFigures) -> Vec<String> {
         }
     };
     let unbounded = named(&|found| found.is_unbounded).map(|names| {
-        format!("the weights of {names} grew without end: the likelihood has no greatest value, as where all records with such a feature have one label; give `penalty` l2, or leave these out")
+        format!("the weights of {names} grew without end: the likelihood has no greatest value, as when all records with such a feature have one label; give `penalty` l2, or leave these out")
     });
     let combined =
         named(&|found| found.standard_error.is_none() && !found.is_unbounded).map(|names| {

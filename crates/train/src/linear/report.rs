@@ -378,7 +378,7 @@ fn notes(summary: &LinearSummary, dataset: &Dataset) -> Vec<String> {
         ));
     }
     if summary.threshold.is_some() {
-        notes.push("The threshold was chosen on the test data, where its figures are therefore a little too good.".to_string());
+        notes.push("The threshold was chosen on the test data, so its figures there are a little too good.".to_string());
     }
     if summary.skipped_records > 0 {
         notes.push(format!(

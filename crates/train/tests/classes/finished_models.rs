@@ -74,10 +74,10 @@ fn an_index_is_a_file_of_its_model() {
     let pool = pelton_train::thread_pool(2, &Comm::alone()).unwrap();
     let index = |out: &Path, exact: bool| {
         let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
-        let mut told = String::new();
+        let mut reported = String::new();
         let observer = &mut |event: Event<'_>| {
             if let Event::Note(text) = event {
-                told += text;
+                reported += text;
             }
         };
         let mut context = RunContext::new(&comm, &interrupt, observer);
@@ -86,15 +86,15 @@ fn an_index_is_a_file_of_its_model() {
         let queries: Vec<f32> = (0..120 * 12).map(|i| (i as f32).sin()).collect();
         let vector = |class: u32| run.vector(class);
         let found = index.search_exactly(&queries, 120, &vector).unwrap();
-        (found, told)
+        (found, reported)
     };
     let file = out.join("index.safetensors");
-    let (expected, told) = index(&out, true);
-    assert!(told.is_empty() && !file.exists(), "{told}");
-    let (found, told) = index(&out, false);
+    let (expected, reported) = index(&out, true);
+    assert!(reported.is_empty() && !file.exists(), "{reported}");
+    let (found, reported) = index(&out, false);
     assert!(
-        told.contains("index.safetensors: holds the index"),
-        "{told}"
+        reported.contains("index.safetensors: holds the index"),
+        "{reported}"
     );
     assert_eq!(found, expected);
     for exact in [true, false] {
@@ -118,11 +118,11 @@ fn an_index_is_a_file_of_its_model() {
     ] {
         std::fs::write(&listed, list).unwrap();
         std::fs::write(&file, bytes).unwrap();
-        let (found, told) = index(&out, false);
-        let is_told = told.contains(why) && told.contains("the index is built again");
+        let (found, reported) = index(&out, false);
+        let is_reported = reported.contains(why) && reported.contains("the index is built again");
         assert!(
-            is_told && told.starts_with(&file.display().to_string()),
-            "{told}"
+            is_reported && reported.starts_with(&file.display().to_string()),
+            "{reported}"
         );
         assert_eq!(found, expected);
         assert!(std::fs::read(&file).unwrap() == good, "{why}");
@@ -130,8 +130,8 @@ fn an_index_is_a_file_of_its_model() {
     // A file that cannot be written gives only a note.
     std::fs::remove_file(&file).unwrap();
     std::fs::create_dir(&file).unwrap();
-    let (found, told) = index(&out, false);
-    assert!(told.contains("cannot be written"), "{told}");
+    let (found, reported) = index(&out, false);
+    assert!(reported.contains("cannot be written"), "{reported}");
     assert_eq!(found, expected);
     // MACH has no index.
     let mach = folder.path().join("mach");

@@ -317,21 +317,21 @@ fn a_finished_head_measures_and_predicts_as_its_run_did() {
 }
 
 /// The notes of a run on one rank, interrupted at the first event for which `stops` is true.
-fn told(
+fn reported(
     config: &ImageConfig,
     out: &Path,
     resume: bool,
     stops: impl Fn(&str) -> bool,
 ) -> (Result<NetSummary, TrainError>, Vec<String>) {
     let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let observer = &mut |event: Event<'_>| {
         let text = match event {
             Event::Note(text) | Event::Progress { what: text, .. } => text,
             Event::Epoch(_) => return,
         };
         interrupt.fetch_or(stops(text), Ordering::Relaxed);
-        told.push(text.to_string());
+        reported.push(text.to_string());
     };
     let options = RunOptions {
         out: out.to_path_buf(),
@@ -339,7 +339,7 @@ fn told(
         overwrite: false,
     };
     let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
-    (image::run(config, context), told)
+    (image::run(config, context), reported)
 }
 
 /// Before the first step, and only then; it obeys interruptions.
@@ -350,11 +350,16 @@ fn rows_begin_at_means_once() {
     // A few classes have no example left to train with.
     config.fit.validation = Some("0.5".parse().unwrap());
     let out = folder.path().join("run");
-    let looks = |told: &[String]| told.iter().filter(|text| *text == "class means").count();
-    let (stopped, first) = told(&config, &out, false, |text| text == "class means");
+    let looks = |reported: &[String]| {
+        reported
+            .iter()
+            .filter(|text| *text == "class means")
+            .count()
+    };
+    let (stopped, first) = reported(&config, &out, false, |text| text == "class means");
     assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
     assert_eq!(looks(&first), 1);
-    let (stopped, second) = told(&config, &out, true, |text| text == "epoch 1");
+    let (stopped, second) = reported(&config, &out, true, |text| text == "epoch 1");
     assert!(matches!(stopped, Err(TrainError::Interrupted { .. })));
     assert!(looks(&second) > 1);
     let missing = second
@@ -362,7 +367,7 @@ fn rows_begin_at_means_once() {
         .find(|text| text.contains("rows of the head have no example"));
     let missing: u32 = missing.unwrap().split(' ').next().unwrap().parse().unwrap();
     assert!((1..20).contains(&missing), "{missing} of about 7");
-    let (ended, third) = told(&config, &out, true, |_| false);
+    let (ended, third) = reported(&config, &out, true, |_| false);
     ended.unwrap();
     assert_eq!(looks(&third), 0);
     let whole = folder.path().join("whole");
@@ -390,7 +395,7 @@ fn a_run_says_what_its_budget_holds() {
         let mut config = config(folder.path(), kind);
         (config.fit.batch, config.fit.epochs) = (10, 1);
         let out = folder.path().join(kind);
-        let (ended, notes) = told(&config, &out, false, |_| false);
+        let (ended, notes) = reported(&config, &out, false, |_| false);
         ended.unwrap();
         let found = notes.iter().find(|note| note.starts_with("a step takes"));
         assert_eq!(found.map(String::as_str), expected);

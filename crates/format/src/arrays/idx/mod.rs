@@ -14,7 +14,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::locate::format::{Format, Match, Shard, Source};
-use crate::locate::names_file::names_beside;
+use crate::locate::names_file::names_next_to;
 use crate::locate::origin::Origin;
 use crate::locate::places::Places;
 use crate::locate::sample::SampleShape;
@@ -285,7 +285,7 @@ fn names_of(path: &Path, options: &OpenOptions) -> Vec<String> {
     let named = plain.filter(|name| name.contains("images"));
     named.map_or_else(Vec::new, |name| {
         let file = path.with_file_name(name.replacen("images", "names", 1));
-        names_beside(&file.with_extension("txt"), MOST_NAME_BYTES, options)
+        names_next_to(&file.with_extension("txt"), MOST_NAME_BYTES, options)
     })
 }
 

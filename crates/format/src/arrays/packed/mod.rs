@@ -245,7 +245,7 @@ fn checked(record: &[u8], least: usize) -> Result<&[u8], Fault> {
     let expected = crc32c::crc32c(&record[4..]);
     if found != expected {
         return Err(Fault::new(format!(
-            "its checksum is {found:#010x} where its bytes give {expected:#010x}; the file is damaged: pack it again"
+            "its checksum is {found:#010x}, but its bytes give {expected:#010x}; the file is damaged: pack it again"
         )));
     }
     Ok(&record[4..])

@@ -9,7 +9,7 @@ fn check(kind: io::ErrorKind, expected: &str) {
 }
 
 #[test]
-fn system_errors_are_told_apart() {
+fn system_errors_are_distinguished() {
     check(
         io::ErrorKind::NotFound,
         "d/x: no such file or folder; check the path",

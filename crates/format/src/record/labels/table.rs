@@ -67,7 +67,7 @@ impl LabelTable {
             let cells = cells(record, delimiter, false);
             let (Some(file), Some(label)) = (cells.get(file), cells.get(label)) else {
                 let what = format!(
-                    "it has {} columns where the heading has {}; make all lines alike",
+                    "it has {} columns, but the heading has {}; make all lines alike",
                     cells.len(),
                     heading.columns
                 );

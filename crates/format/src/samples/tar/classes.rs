@@ -140,7 +140,7 @@ impl<'a> TarClasses<'a> {
         let expected = *self.kind.get_or_insert(found);
         if found != expected {
             return Err(Fault::new(format!(
-                "{key} of its member .json is {found} where samples before it have {expected}; write all classes alike"
+                "{key} of its member .json is {found}, but samples before it have {expected}; write all classes alike"
             )));
         }
         Ok(match class {

@@ -213,7 +213,7 @@ fn ragged(record: &[u8], rules: &DelimitedRules) -> Fault {
         _ => format!(" and the quotes of a cell span {} lines", newlines + 1),
     };
     Fault::new(format!(
-        "{found} columns where the first row has {expected}{lines}; make all rows alike"
+        "{found} columns, but the first row has {expected}{lines}; make all rows alike"
     ))
 }
 
@@ -316,8 +316,8 @@ mod tests {
     #[test]
     fn faults() {
         refuses("", "no record");
-        refuses("1,2\n", "2 columns where the first row has 3");
-        refuses("1,2,3,4\n", "4 columns where the first row has 3");
+        refuses("1,2\n", "2 columns, but the first row has 3");
+        refuses("1,2,3,4\n", "4 columns, but the first row has 3");
         refuses("1,2,\n", "column 3, the label, is empty");
         refuses("1,2,NA\n", "column 3, the label");
         refuses(
@@ -342,10 +342,10 @@ mod tests {
         }
         refuses("1,inf,3", "not finite");
         refuses("1,1e400,3", "beyond 32-bit");
-        refuses("1,\"2,3", "2 columns where the first row has 3");
+        refuses("1,\"2,3", "2 columns, but the first row has 3");
         refuses(
             "1,\"2\n\"\n4,5,6\n",
-            "2 columns where the first row has 3 and the quotes of a cell span 2 lines; make",
+            "2 columns, but the first row has 3 and the quotes of a cell span 2 lines; make",
         );
         refuses("1,1e99,3", "beyond 32-bit");
     }
@@ -415,7 +415,7 @@ mod tests {
         let record = "7; \"Doe; \"\"J\"\"\n\" ;\r\n\r\n";
         assert_eq!(cells(record).unwrap(), ["7", "Doe; \"J\"", ""]);
         for (record, fault) in [
-            ("7;8\n", "2 columns where the first row has 3; make"),
+            ("7;8\n", "2 columns, but the first row has 3; make"),
             ("7;8;9;\n", "4 columns where"),
             ("\r\n", "holds no record"),
         ] {

@@ -188,7 +188,7 @@ impl Key {
                 let others = before.described();
                 let found = described(value);
                 self.why = Some(format!(
-                    "line {line} has {found} where lines before it have {others}"
+                    "line {line} has {found}, but lines before it have {others}"
                 ));
             }
             (_, Value::Null) => {}

@@ -123,9 +123,9 @@ fn guess(name: &str, is_named: bool, found: &mut ColumnFound) -> (ColumnKind, Op
 }
 
 /// The reason for leaving out a column.
-fn why_ignored(found: &ColumnFound, is_told: bool) -> &'static str {
+fn why_ignored(found: &ColumnFound, is_given: bool) -> &'static str {
     match found.distinct() {
-        _ if is_told => "left out as asked",
+        _ if is_given => "left out as asked",
         _ if found.has_none() => "left out: no value in any record",
         Some(1) => "left out: the same in every record",
         _ if found.numbers > 0 => "left out: numbers the records",
@@ -229,8 +229,8 @@ pub(crate) fn choose(
     let mut left_out = Vec::new();
     let mut field_of = vec![0; names.len()];
     let all = names.iter().zip(&mut survey.columns).zip(&survey.kinds);
-    for (at, ((name, found), told)) in all.enumerate() {
-        let (kind, remark) = match told {
+    for (at, ((name, found), reported)) in all.enumerate() {
+        let (kind, remark) = match reported {
             Some(kind) => (*kind, None),
             None => guess(name, is_named, found),
         };
@@ -256,7 +256,7 @@ pub(crate) fn choose(
             }
             (Some(code), _) => said_of(code, found.missing),
             (None, ColumnKind::Weight) => "weight of the record".to_string(),
-            (None, _) => why_ignored(found, told.is_some()).to_string(),
+            (None, _) => why_ignored(found, reported.is_some()).to_string(),
         };
         let hashed = code.as_ref().map_or(0, ColumnCode::hashed);
         let own = code.as_ref().map_or(0, ColumnCode::width);
@@ -267,7 +267,7 @@ pub(crate) fn choose(
             features: (own + hashed) as u64,
             is_hashed: hashed > 0,
         });
-        if let (None, None, Some(column)) = (&code, told, columns.last()) {
+        if let (None, None, Some(column)) = (&code, reported, columns.last()) {
             left_out.push(column.to_string().replacen("left out: ", "", 1));
         }
         if kind == ColumnKind::Weight {

@@ -312,8 +312,8 @@ impl ColumnFound {
     /// Whether it is a column of numbers with thousands or a unit, or of strings that are numbers except for a few
     /// marks of missing values.
     pub(crate) fn is_written(&self) -> bool {
-        let is_told = self.written > 0 || self.marks > 0 && self.digits > 0;
-        is_told && !self.units_differ && self.numbers + self.digits + self.written == self.present
+        let is_known = self.written > 0 || self.marks > 0 && self.digits > 0;
+        is_known && !self.units_differ && self.numbers + self.digits + self.written == self.present
     }
 
     /// How its dates are read: in the order of day and month that fits more cells.

@@ -236,22 +236,22 @@ pub fn dense(row: Row<'_>, features: usize) -> Vec<f64> {
 /// Lets the ranks of a test meet.
 struct Table {
     barrier: Barrier,
-    told: Mutex<Vec<Vec<u64>>>,
+    reported: Mutex<Vec<Vec<u64>>>,
 }
 
 impl Table {
     pub fn new(ranks: usize) -> Table {
         Table {
             barrier: Barrier::new(ranks),
-            told: Mutex::new(vec![Vec::new(); ranks]),
+            reported: Mutex::new(vec![Vec::new(); ranks]),
         }
     }
 
     /// The values of all ranks, by rank.
     fn all(&self, rank: usize, own: Vec<u64>) -> Vec<Vec<u64>> {
-        self.told.lock().unwrap()[rank] = own;
+        self.reported.lock().unwrap()[rank] = own;
         self.barrier.wait();
-        let all = self.told.lock().unwrap().clone();
+        let all = self.reported.lock().unwrap().clone();
         self.barrier.wait();
         all
     }
@@ -259,10 +259,11 @@ impl Table {
     fn reduce(&self, rank: usize, values: &[f64], with: impl Fn(f64, f64) -> f64) -> Vec<f64> {
         let own = values.iter().map(|value| value.to_bits()).collect();
         let mut all = self.all(rank, own).into_iter();
-        let numbers = |told: Vec<u64>| told.into_iter().map(f64::from_bits).collect::<Vec<_>>();
+        let numbers =
+            |reported: Vec<u64>| reported.into_iter().map(f64::from_bits).collect::<Vec<_>>();
         let first = numbers(all.next().unwrap());
-        all.fold(first, |sums, told| {
-            let pairs = sums.into_iter().zip(numbers(told));
+        all.fold(first, |sums, reported| {
+            let pairs = sums.into_iter().zip(numbers(reported));
             pairs.map(|(a, b)| with(a, b)).collect()
         })
     }
