@@ -3,66 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from . import _pelton
 from ._checks import checked_lengths
+from ._steps import GETS_SAMPLES, Choice, Steps
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
-
-
-class Choice(NamedTuple):
-    """One step of choosing."""
-
-    kind: str
-    """``"filter"``, ``"take"``, ``"skip"`` or ``"part"``."""
-    argument: Any
 
 
 # Digests are 64 bits.
 _ALL = float(1 << 64)
 
 
-def chosen(pipeline: AnyPipeline, source: _pelton.Source, choices: Sequence[Choice]) -> np.ndarray | None:
+@dataclass(frozen=True, eq=False)
+class Filter(Choice):
+    """Records for which a function of the sample, decoded by some settings, returns true."""
+
+    function: Any = None
+    decoding: Mapping[str, Any] = field(default_factory=dict)
+    must_precede = {"map": "it gets samples before functions of .map() change them", "batch": GETS_SAMPLES}
+
+    def choose(self, keeps: np.ndarray, pipeline: AnyPipeline, source: _pelton.Source) -> None:
+        kept = answers(pipeline, self.decoding, self.function)
+        keeps &= np.fromiter((bool(kept.get(record)) for record in range(len(keeps))), bool, len(keeps))
+
+
+@dataclass(frozen=True, eq=False)
+class Part(Choice):
+    """Records with a digest in this part of all digests."""
+
+    start: float = 0.0
+    to: float = 1.0
+    seed: int = 0
+
+    def choose(self, keeps: np.ndarray, pipeline: AnyPipeline, source: _pelton.Source) -> None:
+        digests = np.asarray(source.record_digests(self.seed)) / _ALL
+        keeps &= (digests >= self.start) & (digests < self.to)
+
+
+@dataclass(frozen=True, eq=False)
+class Take(Choice):
+    """The first records that are left."""
+
+    records: int = 0
+    must_precede = {
+        "shuffle": "it keeps the first records of the data; .split() makes random parts",
+        "sample": "it keeps the first records of the data",
+        "batch": "it counts records, not batches",
+    }
+
+    def choose(self, keeps: np.ndarray, pipeline: AnyPipeline, source: _pelton.Source) -> None:
+        keeps[np.flatnonzero(keeps)[self.records :]] = False
+
+
+class Skip(Take):
+    """All that are left but the first."""
+
+    def choose(self, keeps: np.ndarray, pipeline: AnyPipeline, source: _pelton.Source) -> None:
+        keeps[np.flatnonzero(keeps)[: self.records]] = False
+
+
+def chosen(pipeline: AnyPipeline, source: _pelton.Source) -> np.ndarray | None:
     """Whether each record takes part; ``None`` where all do."""
+    choices = pipeline._steps.of(Choice)
     if not choices:
         return None
     keeps = np.ones(len(source), bool)
-    for kind, argument in choices:
-        if kind == "filter":
-            function, config = argument
-            kept = answers(pipeline, config, function)
-            keeps &= np.fromiter((bool(kept.get(record)) for record in range(len(keeps))), bool, len(keeps))
-        elif kind == "part":
-            low, high, seed = argument
-            digests = np.asarray(source.record_digests(seed)) / _ALL
-            keeps &= (digests >= low) & (digests < high)
-        else:
-            ids = np.flatnonzero(keeps)
-            keeps[ids[argument:] if kind == "take" else ids[:argument]] = False
+    for choice in choices:
+        choice.choose(keeps, pipeline, source)
     if not keeps.any():
         raise _pelton.ConfigurationError(f"{_named(choices)} leaves none of the {len(keeps)} records; check it")
     return keeps
 
 
-def check_listed(draws: np.ndarray | None, kept: np.ndarray | None, choices: Sequence[Choice]) -> None:
+def check_listed(steps: Steps, kept: np.ndarray | None) -> None:
     """Refuses a list of records of which choices leave some out."""
+    draws = steps.draws
     if draws is None or kept is None or draws.dtype != np.uint64:
         return
     known = draws[draws < len(kept)]
     missing = known[~kept[known]]
     if len(missing):
         raise _pelton.ConfigurationError(
-            f"{_named(choices)} leaves out {len(missing)} of the records of .sample(ids=…), the first of them {missing[0]}; list only "
+            f"{_named(steps.of(Choice))} leaves out {len(missing)} of the records of .sample(ids=…), the first of them {missing[0]}; list only "
             "records that are left"
         )
 
 
 def _named(choices: Sequence[Choice]) -> str:
-    return " and ".join(f".{'split' if kind == 'part' else kind}()" for kind, _ in choices)
+    return " and ".join(f".{choice.call}()" for choice in choices)
 
 
 def answers(pipeline: AnyPipeline, config: Mapping[str, Any], function: Callable[[dict[str, Any]], Any]) -> dict[int, int]:
@@ -97,58 +131,27 @@ class LengthOf:
 
 def check_has_lengths(pipeline: AnyPipeline) -> None:
     """Refuses buckets over what a program makes, whose lengths nobody knows."""
-    config = pipeline._config
-    is_given = pipeline._lengths is not None or "lengths" in config or config.get("decode", "").startswith(("words", "bytes", "pairs"))
-    if "buckets" in config and not is_given and (any(pipeline._maps.values()) or pipeline._items is not None):
+    steps, config = pipeline._steps, pipeline._steps.config
+    is_given = steps.lengths is not None or "lengths" in config or config.get("decode", "").startswith(("words", "bytes", "pairs"))
+    if "buckets" in config and not is_given and (steps.has("map") or pipeline._items is not None):
         raise _pelton.ConfigurationError(
             ".buckets() needs the length of each record, and functions or items make them: give it length=, the name of a stored field, "
             "an array with one length a record, or a function of the stored fields such as lambda sample: len(sample['text'].split())"
         )
 
 
-# Calls that must not come before another, because they would then not run in the order of the calls.
-_GETS_SAMPLES = "it gets samples; functions of .map_batches() get batches"
-_COUNTS = {
-    "shuffle": "it keeps the first records of the data; .split() makes random parts",
-    "sample": "it keeps the first records of the data",
-    "batch": "it counts records, not batches",
-}
-_MUST_PRECEDE = {
-    "take": _COUNTS,
-    "skip": _COUNTS,
-    "filter": {"map": "it gets samples before functions of .map() change them", "batch": _GETS_SAMPLES},
-    "map": {"batch": _GETS_SAMPLES},
-    "decode": {"map": "functions of .map() get decoded samples"},
-    "augment": {"behind": "functions get what augmentation makes, unless they are given before_augmentation=True"},
-}
-
-
-def check_order(call: str, pipeline: AnyPipeline) -> None:
-    """Refuses a call that comes after one that it must precede."""
-    has = {
-        "shuffle": pipeline._terms["order"] != "sequential",
-        "sample": bool(pipeline._config.get("sample")) or pipeline._draws is not None,
-        "map": any(pipeline._maps.values()),
-        "behind": bool(pipeline._maps[False]),
-        "batch": "batch" in pipeline._terms or "buckets" in pipeline._config or bool(pipeline._batch_maps),
-    }
-    for other, why in _MUST_PRECEDE[call].items():
-        if has[other]:
-            named = {"batch": ".batch(), .buckets(), .torch() and .map_batches()", "behind": ".map()"}.get(other, f".{other}()")
-            raise _pelton.ConfigurationError(f"call .{call}() before {named}: {why}")
-
-
 def check_by_index(pipeline: AnyPipeline) -> None:
     """Refuses choices that only loops over a pipeline follow."""
-    if pipeline._batch_maps:
+    steps = pipeline._steps
+    if steps.batch_functions:
         raise _pelton.ConfigurationError(
             ".dataset() has samples as arrays, and .torch(), .tuples() and .map_batches() change batches: leave them out, and "
             "give the loader collate_fn=pelton.collate for tensors"
         )
-    if "step" in pipeline._include:
+    if "step" in steps.included:
         raise _pelton.ConfigurationError(".dataset() has no steps; leave `step` out of .include()")
-    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix", "echo") if pipeline._config.get(name)]
-    if chosen_by or pipeline._draws is not None:
+    chosen_by = [name for name in ("keep_lengths", "keep_classes", "sample", "mix", "echo") if steps.config.get(name)]
+    if chosen_by or steps.draws is not None:
         name = (chosen_by or ["sample"])[0].split("_")[0]
         raise _pelton.ConfigurationError(
             f".{name}() chooses records for loops over the pipeline, and .dataset() has records by index; use .filter() or "

@@ -38,7 +38,7 @@ def class_setting(classes: Classes | None) -> tuple[Any, bool]:
         setting = classes._running().source.class_setting
         if setting is None:
             raise _pelton.ConfigurationError("`classes` is a pipeline whose records have no labels; name their classes instead")
-        return json.loads(setting), bool(classes._terms.get("by_class"))
+        return json.loads(setting), bool(classes._steps.terms.get("by_class"))
     if isinstance(classes, (str, os.PathLike)):
         return os.fspath(classes), True
     if isinstance(classes, (int, np.integer)) and not isinstance(classes, bool):

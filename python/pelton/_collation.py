@@ -34,8 +34,8 @@ def bound(function: Callable[[Batch], Any], pipeline: AnyPipeline, native: _pelt
     if not isinstance(function, ToTensors):
         return function
     made = copy.copy(function)
-    made.decoded = None if pipeline._config.get("planar") else native.pictures
-    made.may_be_made = any(pipeline._maps.values())
+    made.decoded = None if pipeline._steps.config.get("planar") else native.pictures
+    made.may_be_made = pipeline._steps.has("map")
     return made
 
 

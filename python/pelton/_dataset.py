@@ -118,12 +118,12 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
         with samples.run.causes():
             sample: dict[str, Any] = {name: np.asarray(array)[0] for name, array in samples.native.sample(epoch, record)}
         columns = {name: free(name, sample, column)[record] for name, column in self.pipeline._batch_columns().items()}
-        told = described(Batch({}, self.epoch or 0, 0, np.array([record])), self.pipeline._include, self.pipeline._running())
+        told = described(Batch({}, self.epoch or 0, 0, np.array([record])), self.pipeline._steps.included, self.pipeline._running())
         return {**sample, **columns, **{name: field[0] for name, field in told.items()}}
 
     def __getitems__(self, records: Sequence[int]) -> Samples:
         """Several records, read together."""
-        is_shuffled = self.pipeline._terms["order"] != "sequential"
+        is_shuffled = self.pipeline._steps.has("shuffle")
         if is_shuffled and len(records) >= _IN_ORDER and list(records) == list(range(len(records))):
             warnings.warn(
                 "the loader asks for records in the order of the data, whatever .shuffle() says; give it shuffle=True or a sampler",
@@ -159,7 +159,7 @@ class Dataset(Base):  # type: ignore[misc, unused-ignore]
         if self._seed is not None:
             return self._seed
         torch = sys.modules.get("torch")
-        seed: int = self.pipeline._terms["seed"] if torch is None else torch.initial_seed()
+        seed: int = self.pipeline._steps.terms["seed"] if torch is None else torch.initial_seed()
         return seed
 
     def _samples(self, share: tuple[int, int] = (0, 1)) -> _Samples:

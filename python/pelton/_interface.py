@@ -11,20 +11,15 @@ if TYPE_CHECKING:
 
     from ._batch import Batch
     from ._run import Run
+    from ._steps import Steps
     from ._world import World
 
 
 class AnyPipeline(Protocol):
     """A `pelton.Pipeline`."""
 
-    _config: dict[str, Any]
-    _terms: dict[str, Any]
-    _maps: dict[bool, list[Any]]
-    _batch_maps: list[Any]
+    _steps: Steps
     _items: Any
-    _lengths: Any
-    _draws: np.ndarray | None
-    _include: tuple[str, ...]
 
     def __iter__(self) -> Iterator[Any]: ...
     def __len__(self) -> int: ...

@@ -119,8 +119,7 @@ class _Samples:
     """The records of a pipeline as items."""
 
     def __init__(self, pipeline: AnyPipeline) -> None:
-        is_shuffled = pipeline._terms["order"] != "sequential"
-        if is_shuffled or "batch" in pipeline._terms or "buckets" in pipeline._config or pipeline._batch_maps:
+        if pipeline._steps.has("shuffle") or pipeline._steps.has("batch"):
             raise _pelton.ConfigurationError(
                 "pipelines are joined sample by sample: leave out .shuffle(), .batch(), .buckets(), .torch() and .map_batches() of "
                 "each, and call them on the result"

@@ -17,6 +17,7 @@ from ._items import Items, Rows, Spool, samples_of
 from ._manifest import Files, Manifest, rows_of
 from ._names import FileName, file_name
 from ._pipeline import Pipeline
+from ._steps import Step
 
 if TYPE_CHECKING:
     from ._classes import Classes
@@ -112,7 +113,7 @@ def load(
     if not data["paths"]:
         raise ConfigurationError("no data is given: name at least one file in `paths`")
     pipeline: Pipeline[dict[str, Any]] = Pipeline({name: value for name, value in data.items() if value is not None})
-    return pipeline._with(terms={"by_class": True}) if by_class else pipeline
+    return pipeline._then(Step("load", terms={"by_class": True})) if by_class else pipeline
 
 
 def _file_classes(labels: Sequence[Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from . import _pelton
 from ._batch import Batch
 from ._checks import channels, checked_lengths, checked_weights, parse_bytes, share, sides, square, typed, whole
-from ._choice import Choice, LengthOf, check_by_index, check_has_lengths, check_listed, check_order, chosen, lengths_by
+from ._choice import Filter, LengthOf, Part, Skip, Take, check_by_index, check_has_lengths, check_listed, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
 from ._columns import DESCRIBED, WithColumns, described, free, has_planes, ragged, taken
@@ -27,6 +27,7 @@ from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run, with_progress
 from ._stage import Chain, Function, here, opening
+from ._steps import Augment, Buckets, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
@@ -59,27 +60,15 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     among its workers, and ``DataLoader(pipeline, batch_size=32)`` takes samples.
     """
 
-    def __init__(self, data: dict[str, Any]) -> None:
-        self._data = data
-        self._config: dict[str, Any] = {}
-        self._augment: list[str] = []
-        self._terms: dict[str, Any] = {"order": "sequential", "seed": 0}
-        # Functions before and after augmentation, and the worker processes of each.
-        self._maps: dict[bool, list[tuple[Function, int]]] = {True: [], False: []}
-        self._draws: np.ndarray | None = None
-        self._vocabulary: list[bytes] | Pipeline | None = None
-        self._lengths: np.ndarray | Callable[[dict[str, Any]], int] | None = None
-        self._batch_maps: list[Callable[[Batch], Any]] = []
-        self._given: World | None = None
+    def __init__(self, data: dict[str, Any], steps: Steps | None = None) -> None:
+        self._data, self._steps = data, steps or Steps()
+        self._items: Items | None = None
+        self._columns: dict[str, Any] = {}
         self._run: Run | None = None
         self._told = Told()
         # State from another process, and whether accelerate divides the output.
         self._inherited: World | None = None
         self._divided = False
-        self._items: Items | None = None
-        self._columns: dict[str, Any] = {}
-        self._include: tuple[str, ...] = ()
-        self._choices: list[Choice] = []
 
     # Selecting and ordering records.
 
@@ -94,7 +83,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
                 f"`buffer_size` is {buffer_size!r}: the order is random over all records, without a buffer; leave the number out, or write "
                 f"seed={buffer_size!r}"
             )
-        return self._with(terms={"seed": whole("seed", seed), "order": order})
+        return self._then(Step("shuffle", terms={"seed": whole("seed", seed), "order": order}))
 
     def keep(self, *, lengths: tuple[int | None, int | None] | None = None, classes: Sequence[str | int] = ()) -> Pipeline[T]:
         """Only records of these lengths (both ends included, ``None`` for no end) and classes."""
@@ -106,23 +95,23 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             classes = [classes]
         if len(classes):
             config["keep_classes"] = [str(name) for name in classes]
-        return self._with(config=config)
+        return self._then(Step("keep", config))
 
     def filter(self, function: Callable[[dict[str, Any]], Any]) -> Pipeline[T]:
         """Only records for which a function of the sample returns true. It is called once a record, in one pass over the
         data when the pipeline is first used: on stored fields before ``.decode()``, on decoded ones after it, never on
         augmented ones. It gets what functions of `map` get."""
         names = ("decode", "exif", "max_megapixels", "vocabulary", "bad_examples")
-        config = {name: self._config[name] for name in names if name in self._config}
-        return self._chosen(Choice("filter", (function, config)))
+        config = {name: value for name, value in self._steps.config.items() if name in names}
+        return self._then(Filter("filter", function=function, decoding=config))
 
     def take(self, records: int) -> Pipeline[T]:
         """The first so many records in the order of the data; call it before `shuffle`."""
-        return self._chosen(Choice("take", whole("records", records, 1)))
+        return self._then(Take("take", records=whole("records", records, 1)))
 
     def skip(self, records: int) -> Pipeline[T]:
         """All records but the first so many in the order of the data; call it before `shuffle`."""
-        return self._chosen(Choice("skip", whole("records", records)))
+        return self._then(Skip("skip", records=whole("records", records)))
 
     def split(self, share_of_first: float, *, seed: int = 0) -> tuple[Pipeline[T], Pipeline[T]]:
         """Two parts, the first with ``share_of_first`` of the records, such as 0.9 for training and the rest for validation.
@@ -133,15 +122,14 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         at, seed = share("share_of_first", share_of_first), whole("seed", seed)
         if not 0 < at < 1:
             raise ConfigurationError(f"`share_of_first` is {at}; give a number between 0 and 1")
-        first, second = (self._chosen(Choice("part", (low, high, seed))) for low, high in ((0.0, at), (at, 1.0)))
-        return first, second
+        return self._then(Part("split", to=at, seed=seed)), self._then(Part("split", start=at, seed=seed))
 
     def mix(self, shares: Sequence[float]) -> Pipeline[T]:
         """Examples of each file in these shares, which they have at any point to within one example (four where three files or
         more have unequal shares). `pelton.mix` is for pipelines."""
         if not isinstance(shares, (list, tuple, np.ndarray)):
             raise ConfigurationError(f"`shares` is {shares!r}; give a list with one number for each file, in their order")
-        return self._with(config={"mix": [share("shares", one, 1e30) for one in shares]})
+        return self._then(Step("mix", {"mix": [share("shares", one, 1e30) for one in shares]}))
 
     def echo(self, times: float | str) -> Pipeline[T]:
         """Repeats (data echoing): a number is how many ``times`` each example comes, augmented each time. ``"read:E"``,
@@ -154,7 +142,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """
         if not isinstance(times, str):
             times = f"before:{share('times', times, 1000):g}"
-        return self._with(config={"echo": times})
+        return self._then(Step("echo", {"echo": times}))
 
     def sample(
         self,
@@ -174,21 +162,16 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """
         if sum((ids is not None, weights is not None, balanced)) != 1:
             raise ConfigurationError("give one of `ids`, `weights` and `balanced`")
-        config: dict[str, Any] = {"sample": "balanced"} if balanced else {}
-        if examples is not None:
-            if operator.index(examples) < 1:
-                raise ConfigurationError("`examples` must be above 0: an epoch of none has no batches")
-            config["epoch_examples"] = operator.index(examples)
-        made = self._with(config=config)
+        if examples is not None and operator.index(examples) < 1:
+            raise ConfigurationError("`examples` must be above 0: an epoch of none has no batches")
+        draws = None if weights is None else checked_weights(weights)
         if ids is not None:
             numbers = np.asarray(ids)
             if numbers.ndim != 1 or not np.issubdtype(numbers.dtype, np.integer) or (numbers < 0).any():
                 raise ConfigurationError("`ids` must be whole numbers from 0 in one dimension")
-            made._draws = np.ascontiguousarray(numbers, np.uint64)
-        elif weights is not None:
-            numbers = checked_weights(weights)
-            made._draws = numbers
-        return made
+            draws = np.ascontiguousarray(numbers, np.uint64)
+        config = {"sample": "balanced" if balanced else None, "epoch_examples": None if examples is None else operator.index(examples)}
+        return self._then(Sample("sample", config, draws=draws))
 
     # Stages on a record.
 
@@ -210,22 +193,18 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         ``exif="apply"`` turns pictures upright as phones mean them; otherwise they are as stored, as in torchvision.
         Pictures of more than ``max_megapixels`` million pixels (100 where it is not given) are bad records.
         """
-        check_order("decode", self)
-        made = self._with(config={"decode": kind, "exif": exif, "max_megapixels": max_megapixels})
-        made._config.pop("vocabulary", None)
-        made._vocabulary = None
+        config = {"decode": kind, "exif": exif, "max_megapixels": max_megapixels, "vocabulary": None}
         if isinstance(vocabulary, (str, os.PathLike)):
-            made._config["vocabulary"] = file_name(vocabulary)
-        elif vocabulary is not None:
-            made._vocabulary = vocabulary if isinstance(vocabulary, Pipeline) else word_list(vocabulary)
-        return made
+            config["vocabulary"], vocabulary = file_name(vocabulary), None
+        elif vocabulary is not None and not isinstance(vocabulary, Pipeline):
+            vocabulary = word_list(vocabulary)
+        return self._then(Decode("decode", config, vocabulary=vocabulary))
 
     def augment(self, steps: str) -> Pipeline[T]:
         """Augmentation of pictures, drawn again for every appearance: stages with commas between them, such as
         ``"rrc:224,flip,normalise"``. ``pelton bench --help`` explains all of them, with their parameters.
         """
-        check_order("augment", self)
-        return self._with(augment=steps.split(","))
+        return self._then(Augment("augment", steps=steps.split(",")))
 
     def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline[T]:
         """To ``(height, width)``, or so that the shorter side is ``size``; ``width`` makes ``size`` the height."""
@@ -272,7 +251,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def planar(self) -> Pipeline[T]:
         """Pictures as channels × height × width."""
-        return self._with(config={"planar": True})
+        return self._then(Step("planar", {"planar": True}))
 
     def map(self, function: Function, *, before_augmentation: bool = False, processes: int | None = None) -> Pipeline[T]:
         """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
@@ -290,22 +269,17 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         needs ``if __name__ == "__main__":``) and end with the pipeline. Neighbouring functions with the same
         ``processes`` share them. Each has its own copy of what the function keeps between calls.
         """
-        check_order("map", self)
-        made = self._with()
-        mapped = (function, checked(function, processes))
-        made._maps = {**self._maps, before_augmentation: [*self._maps[before_augmentation], mapped]}
-        return made
+        mapped = Map("map", function=function, processes=checked(function, processes), before_augmentation=bool(before_augmentation))
+        return self._then(mapped)
 
     def map_batches(self, function: Callable[[Any], U]) -> Pipeline[U]:
         """Calls a function on finished batches, in the loop's thread; the loop yields what it returns."""
-        made: Pipeline[Any] = self._with()
-        made._batch_maps = [*self._batch_maps, function]
-        return made
+        return self._then(MapBatches("map_batches", function=function))
 
     def on_bad_record(self, policy: str) -> Pipeline[T]:
         """What to do with bad records: ``"fail"``, ``"skip[:LIMIT]"`` or ``"replace[:LIMIT]"``. The number of steps
         is the same for all of these, so that ranks stay in step."""
-        return self._with(config={"bad_examples": policy})
+        return self._then(Step("on_bad_record", {"bad_examples": policy}))
 
     # Batching.
 
@@ -348,10 +322,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         if callable(collate):
             if pad or multiple != 1:
                 raise ConfigurationError("`collate` is a function, so it pads as it likes; leave `pad` and `multiple` out")
-            made = self._with(terms=terms, config={"last": last, "collate": "ragged"})
-            return made.map_batches(Collated(collate))
+            return self._then(Step("batch", {"last": last, "collate": "ragged"}, terms)).map_batches(Collated(collate))
         spelled = collation(collate, pad, whole("multiple", multiple, 1))
-        return self._with(terms=terms, config={"last": last, "collate": spelled})
+        return self._then(Step("batch", {"last": last, "collate": spelled}, terms))
 
     def buckets(
         self,
@@ -373,28 +346,30 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """
         if boundaries is not None:
             policy = "static:" + ",".join(str(int(end)) for end in boundaries)
-        field = {"lengths": f"field:{length}"} if isinstance(length, str) else {}
-        made: Pipeline[Any] = self._with(config={"buckets": policy, **field})
-        if length is not None and not field:
-            made._lengths = length if callable(length) else checked_lengths(length)
-        return made
+        config = {"buckets": policy}
+        if isinstance(length, str):
+            return self._then(Buckets("buckets", {**config, "lengths": f"field:{length}"}))
+        if length is None:
+            return self._then(Buckets("buckets", config))
+        lengths = length if callable(length) else checked_lengths(length)
+        return self._then(Buckets("buckets", {**config, "lengths": None}, lengths=lengths))
 
     # Execution.
 
     def memory(self, size: int | str) -> Pipeline[T]:
         """Memory for look-ahead, echoed examples and batches together: ``"512MiB"``, ``"2GB"`` or bytes. By default
         1 GiB, or a quarter of what the machine or container has, over its ranks, if that is less."""
-        return self._with(terms={"memory_bytes": parse_bytes(size)})
+        return self._then(Step("memory", terms={"memory_bytes": parse_bytes(size)}))
 
     def threads(self, threads: int, *, read: int | None = None) -> Pipeline[T]:
         """Threads that decode and augment (as many as there are processors), and threads that read (2, or 8 for data
         on a server)."""
-        made = self._with(terms={"threads": whole("threads", threads, 1)})
-        return made if read is None else made._with(config={"read_threads": whole("read", read, 1)})
+        config = {} if read is None else {"read_threads": whole("read", read, 1)}
+        return self._then(Step("threads", config, {"threads": whole("threads", threads, 1)}))
 
     def access(self, path: str) -> Pipeline[T]:
         """How records are read: ``"auto"``, ``"direct"``, ``"window"`` or ``"scatter"``. The order stays the same."""
-        return self._with(terms={"access": path})
+        return self._then(Step("access", terms={"access": path}))
 
     def shard(self, rank: int, world_size: int) -> Pipeline[T]:
         """This process takes the share of ``rank``, of ``world_size`` ranks, of every batch. By default it is the rank of
@@ -402,9 +377,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         (torchrun, Ray Train, Open MPI, MPICH, a step of Slurm)."""
         if not 0 <= rank < world_size:
             raise ConfigurationError(f"there is no rank {rank} of {world_size}; ranks are 0 to {world_size - 1}")
-        made = self._with()
-        made._given = World(int(rank), int(world_size), "shard()")
-        return made
+        return self._then(Shard("shard", world=World(int(rank), int(world_size), "shard()")))
 
     # For other libraries.
 
@@ -415,9 +388,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         for field in fields:
             if field not in DESCRIBED:
                 raise ConfigurationError(f"there is no field {field!r} to include; use {', '.join(DESCRIBED)}")
-        made = self._with()
-        made._include = tuple(dict.fromkeys([*self._include, *fields]))
-        return made
+        return self._then(Include("include", fields=fields))
 
     def torch(
         self, device: Any = None, *, channels_first: bool = True, layout: str | Mapping[str, str] = "auto"
@@ -528,7 +499,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     def classes(self) -> list[Any]:
         """The classes in the order of their indices: names, or what ``classes`` of `load` lists; otherwise empty
         where labels are numbers."""
-        return class_names(self._running().source, bool(self._terms.get("by_class")))
+        return class_names(self._running().source, bool(self._steps.terms.get("by_class")))
 
     @property
     def vocabulary(self) -> list[str] | None:
@@ -590,7 +561,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             self._run = None
 
     def __repr__(self) -> str:
-        settings = {**self._terms, **self._full_config()}
+        settings = {**self._steps.terms, **self._full_config()}
         return _pelton.without_secrets(f"pelton.Pipeline({self._data['paths']}, {settings})")
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -600,39 +571,24 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     def _world(self) -> World:
         if self._divided:
             return ALONE
-        return self._given or find_world(self._inherited)
+        return self._steps.world or find_world(self._inherited)
 
-    def _with(
-        self,
-        *,
-        config: Mapping[str, Any] | None = None,
-        terms: Mapping[str, Any] | None = None,
-        augment: Sequence[str] = (),
-    ) -> Pipeline[T]:
+    def _then(self, step: Step) -> Pipeline[Any]:
         made: Pipeline[Any] = copy.copy(self)
-        made._told, made._divided = Told(), False
-        made._config = {**self._config, **(config or {})}
-        made._terms = {**self._terms, **(terms or {})}
-        made._augment = [*self._augment, *augment]
-        made._run = None
-        return made
-
-    def _chosen(self, choice: Choice) -> Pipeline[Any]:
-        if choice.kind != "part":
-            check_order(choice.kind, self)
-        made = self._with()
-        made._choices = [*self._choices, choice]
+        made._told, made._divided, made._run = Told(), False, None
+        made._steps = self._steps.then(step)
         return made
 
     def _decoded(self, config: Mapping[str, Any]) -> Pipeline[Any]:
         """All records in order with these settings alone, read by this process."""
-        made: Pipeline[Any] = Pipeline(self._data).shard(0, 1)._with(config=config)
-        made._vocabulary, made._items, made._columns = self._vocabulary, self._items, self._columns
-        made._terms = {**made._terms, **{name: self._terms[name] for name in ("threads", "by_class") if name in self._terms}}
+        terms = {name: value for name, value in self._steps.terms.items() if name in ("threads", "by_class")}
+        decode = Decode("decode", config, terms, vocabulary=self._steps.vocabulary)
+        made: Pipeline[Any] = Pipeline(self._data, Steps((decode,))).shard(0, 1)
+        made._items, made._columns = self._items, self._columns
         return made
 
     def _repeats_by_waiting(self) -> bool:
-        return str(self._config.get("echo")).startswith("auto")
+        return str(self._steps.config.get("echo")).startswith("auto")
 
     def _chosen_ids(self) -> np.ndarray | None:
         """Ids of the records that take part; ``None`` where all do."""
@@ -640,17 +596,18 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def _batch_columns(self) -> dict[str, Any]:
         """Columns that functions and augmentation have not seen."""
-        return {} if any(self._maps.values()) or self._stages_columns() else self._columns
+        return {} if self._steps.has("map") or self._stages_columns() else self._columns
 
     def _stages_columns(self) -> bool:
         """Whether columns have boxes or arrays that may be pictures, which augmentation moves or refuses, or a rule of collation."""
-        moved = bool(self._augment) and any("box" in name or has_planes(column) for name, column in self._columns.items())
-        return moved or any(f",{name}=" in self._config.get("collate", "") for name in self._columns)
+        moved = bool(self._steps.augment) and any("box" in name or has_planes(column) for name, column in self._columns.items())
+        return moved or any(f",{name}=" in self._steps.config.get("collate", "") for name in self._columns)
 
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
             batch[name] = taken(free(name, batch, column), batch.ids)
-        return described(batch, self._include, self._running()) if self._include else batch
+        included = self._steps.included
+        return described(batch, included, self._running()) if included else batch
 
     def _identity(self) -> bytes:
         """Tells the records and what is done with them from others."""
@@ -658,15 +615,16 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         return json.dumps([state, repr(self)], sort_keys=True, default=str).encode()
 
     def _full_config(self) -> dict[str, Any]:
-        augment = {"augment": ",".join(self._augment)} if self._augment else {}
-        pads = "buckets" in self._config and any(self._maps.values()) and self._config.get("collate", "auto") == "auto"
-        rules = self._config.get("collate", "auto")
+        steps, config = self._steps, self._steps.config
+        augment = {"augment": steps.augment} if steps.augment else {}
+        rules = config.get("collate", "auto")
+        pads = "buckets" in config and steps.has("map") and rules == "auto"
         if rules.startswith("auto"):
             added = {} if self._batch_columns() else dict.fromkeys(ragged(self._columns), "ragged")
-            if self._items is not None and not (self._augment or any(self._maps.values())):
+            if self._items is not None and not (steps.augment or steps.has("map")):
                 added.update(dict.fromkeys(self._items.stacked, "stack"))
             rules = ",".join([rules, *(f"{name}={rule}" for name, rule in added.items() if f",{name}=" not in rules)])
-        return {**self._config, **augment, "collate": "pad" if pads else rules}
+        return {**config, **augment, "collate": "pad" if pads else rules}
 
     def _running(self) -> Run:
         while (run := self._opened_here()) is None:
@@ -702,12 +660,13 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def _opened(self) -> Run:
         check_has_lengths(self)
-        before, behind = self._maps[True], self._maps[False]
+        steps = self._steps
+        before, behind = steps.functions(True), steps.functions(False)
         if self._columns and (before or behind or self._stages_columns()):
             added: tuple[Function, int] = (WithColumns(self._columns), 0)
             first = before or self._stages_columns()
             before, behind = ([added, *before], behind) if first else (before, [added, *behind])
-        if not self._augment:
+        if not steps.augment:
             before, behind = [], [*before, *behind]
         workers = sum(count for maps in (before, behind) for count, _ in grouped(maps))
         terms = {
@@ -716,16 +675,16 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             # A thread waits for each worker process.
             "threads": len(os.sched_getaffinity(0)) + workers,
             "access": "auto",
-            **self._terms,
+            **steps.terms,
         }
         chains: list[Chain] = []
         if self._items is None:
             source = _pelton.Source(json.dumps(self._data))
         else:
-            refused = [name for name in ("sample", "keep_classes") if self._config.get(name) and self._draws is None]
+            refused = [name for name in ("sample", "keep_classes") if steps.config.get(name) and steps.draws is None]
             if refused:
                 raise ConfigurationError("classes of items are not known beforehand; choose records with .filter() or .sample(weights=…)")
-            if self._config.get("planar") and not self._augment:
+            if steps.config.get("planar") and not steps.augment:
                 raise ConfigurationError("items are as a program made them, so .planar() does nothing; .torch() has channels first")
             chains.append(Chain([self._items]))
             with opening(self):
@@ -733,18 +692,18 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             source = _pelton.Source(json.dumps(self._data), chains[0], known)
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)
-        lengths, config = self._lengths, self._full_config()
+        lengths, config = steps.lengths, self._full_config()
         if self._items is not None and "lengths" in config:
             lengths = LengthOf(config.pop("lengths").removeprefix("field:"))
-        words = given_words(self._vocabulary)
+        words = given_words(steps.vocabulary)
         with opening(self):
             if callable(lengths):
                 lengths = lengths_by(lengths, self, len(source))
-            kept = chosen(self, source, self._choices)
-        check_listed(self._draws, kept, self._choices)
-        native = _pelton.Pipeline(source, json.dumps(config), json.dumps(terms), self._draws, lengths, words, kept)
-        warn_of_other_words(self._data, self._config, native, words is not None)
-        batch_maps = [bound(function, self, native) for function in self._batch_maps]
+            kept = chosen(self, source)
+        check_listed(steps, kept)
+        native = _pelton.Pipeline(source, json.dumps(config), json.dumps(terms), steps.draws, lengths, words, kept)
+        warn_of_other_words(self._data, steps.config, native, words is not None)
+        batch_maps = [bound(function, self, native) for function in steps.batch_functions]
         pools: list[Processes] = []
         whole = source.whole_labels or bool(terms.get("by_class"))
         for maps in (before, behind):
@@ -752,10 +711,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
                 caller = caller_of(maps, whole if self._items is None else None, pools)
                 chains.append(caller)
                 native = native.with_functions(caller, maps is before)
-        batched = "batch" in self._terms or "buckets" in self._config
         ids = None if kept is None else np.flatnonzero(kept)
-        fill = self._filled if self._batch_columns() or self._include else None
-        return Run(source, native, ids, fill, batch_maps, batched, self._told, pools, chains)
+        fill = self._filled if self._batch_columns() or steps.included else None
+        return Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)
 
 
 # The pipelines that are being opened, by process and id.
