@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use pelton_feed::settings::{bytes, list, on, path, some, value};
 use pelton_feed::{as_text, settings};
 use pelton_format::{
-    ClassName, Decimal, FeatureType, FileClasses, Header, Missing, NamedKind, RowLayout,
+    ClassName, Decimal, FeatureType, FileClasses, FormatKind, Header, Missing, NamedKind, RowLayout,
 };
 use pelton_storage::{LocalMode, path_text};
 use serde::{Deserialize, Serialize};
@@ -22,8 +22,8 @@ settings! {
             "Files of the data set in order, as [`path_text`](pelton_storage::path_text()) has them, or one `demo:NAME[:ROWS][:test]`.";
         #[serde(with = "path_text")]
         pair: Option<PathBuf> = None, "A text whose line N belongs to line N of the text in `paths`.";
-        format: Option<String> = None, flag(One, some),
-            "Format of the files: libsvm, csv, tsv, prow, npy, fvecs, text (one record a line), tokens:LENGTH (runs of LENGTH words of a text), bytes:LENGTH (runs of LENGTH bytes), raw:FIELDS (such as raw:u8[28,28],label:u8), jsonl (jsonl:KEY,… for some keys), npz (npz:ARRAY,… for some arrays), tfrecord, array_record (tfrecord:bytes and array_record:bytes for undecoded records), mds, litdata, parquet, arrow (parquet:COLUMN,… for some columns), idx, cifar10, cifar100, tar or folder (default: by name and content)";
+        format: Option<String> = None, flag(One, some, help format!("Format of the files: {} (default: by name and content)", FormatKind::names())),
+            "Format of the files.";
         zero_based: bool = false, flag(Switch, on), "Feature indices of LIBSVM text start at 0";
         header: Header = Header::Auto, flag(One, value),
             "Whether the first line of CSV and TSV names the columns: auto, yes or no (default: auto, which looks at the line and refuses an ambiguous one)";
