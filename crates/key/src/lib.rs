@@ -26,5 +26,5 @@ mod names;
 pub use digest::Digest;
 pub use key::{Stage, key};
 pub use mix::{GOLDEN_GAMMA, mix, splitmix64};
-pub use names::unknown_name;
+pub use names::listed;
 pub use rng::KeyedRng;

@@ -34,6 +34,11 @@ macro_rules! names {
             /// All values.
             $see const ALL: &'static [$type] = &[$($type::$value),+];
 
+            /// All names, as a sentence lists them.
+            $see fn names() -> ::std::string::String {
+                $crate::listed(&[$($name),+])
+            }
+
             /// Its name in settings.
             $see const fn name(self) -> &'static str {
                 match self {
@@ -54,19 +59,17 @@ macro_rules! names {
             fn from_str(text: &str) -> ::std::result::Result<$type, ::std::string::String> {
                 match text {
                     $($name $(| $other)* => Ok($type::$value),)+
-                    _ => Err($crate::unknown_name(text, $what, &[$($name),+])),
+                    _ => Err(::std::format!("`{text}` is not {}: use {}", $what, $type::names())),
                 }
             }
         }
     };
 }
 
-/// The error of a name that none of `names` is: `what` they are, with its article.
-pub fn unknown_name(text: &str, what: &str, names: &[&str]) -> String {
-    let (last, others) = names.split_last().expect("an enum has values");
-    let or = if others.is_empty() { "" } else { " or " };
-    format!(
-        "`{text}` is not {what}: use {}{or}{last}",
-        others.join(", ")
-    )
+/// Names as a sentence lists them: `a, b or c`.
+pub fn listed(names: &[&str]) -> String {
+    match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => names.concat(),
+    }
 }

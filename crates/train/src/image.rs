@@ -36,8 +36,8 @@ settings! {
     #[serde(deny_unknown_fields, default)]
     pub struct ImageConfig: "Net" {
         #[serde(with = "as_text")]
-        model: ImageModel = ImageModel::ResNet20, flag(One, value),
-            "Net: alexnet, overfeat, vgg16, resnet20, resnet32, resnet50, iresnet18 (embeds small images for train classify), small, mlp (vectors too) or none (vectors as they are)";
+        model: ImageModel = ImageModel::ResNet20, flag(One, value, help format!("Net: {}; mlp takes vectors too, none leaves them as they are, iresnet18 embeds small images for train classify", ImageModel::names())),
+            "Net.";
         width: f64 = 1.0, flag(One, value), "Width of its layers, as a multiple of the published one";
         #[serde(skip_serializing_if = "Option::is_none")]
         head: Option<HeadConfig> = None, "A head over very many classes in place of the last layer.";

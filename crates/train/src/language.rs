@@ -54,7 +54,7 @@ settings! {
     #[serde(deny_unknown_fields, default)]
     pub struct LanguageConfig: "Net" {
         #[serde(with = "as_text")]
-        model: LanguageNet = LanguageNet::Lstm, flag(One, value), "Net: lstm or transformer";
+        model: LanguageNet = LanguageNet::Lstm, flag(One, value, help format!("Net: {}", LanguageNet::names())), "Net.";
         hidden: usize = 200, flag(One, value), "Width of its layers";
         #[serde(skip_serializing_if = "Option::is_none")]
         embedding: Option<usize> = None, flag(One, some), "Width of an embedding (default: that of the layers)";

@@ -115,7 +115,7 @@ settings! {
         order: Order = Order::Full, flag(One, value, help format!("Order: {}", Order::forms())), "Order of the epochs.";
         #[serde(with = "as_text")]
         access: Access = Access::Auto, flag(One, value), "How records are read: auto, direct, window[:GAP_BYTES] or scatter";
-        optimizer: Optimizer = Optimizer::Sgd, flag(One, value), "Optimizer: sgd, adamw or lars";
+        optimizer: Optimizer = Optimizer::Sgd, flag(One, value, help format!("Optimizer: {}", Optimizer::names())), "Optimizer.";
         #[serde(skip_serializing_if = "Option::is_none")]
         rate: Option<f64> = None, flag(One, some), "Learning rate (default: 0.1 with sgd, 20 for text; 0.001 with adamw; 3 with lars)";
         momentum: f32 = 0.9, flag(One, value), "Momentum of sgd and lars";
