@@ -100,7 +100,7 @@ fn flags_that_change_nothing_are_refused() {
         ),
         (
             "classify demo:classes:20:4:16 --begin zeros",
-            ["do not begin at `zeros`", "means or random"],
+            ["`zeros` is not a beginning", "means or random"],
         ),
         (
             "classify demo:classes:20:4:16 --head knn:10:0.1:1",

@@ -175,7 +175,7 @@ fn a_run_goes_on_with_its_own_scale_only() {
     place.refuses(
         "train svm train.csv --scale wide --out other",
         2,
-        &["use standard, max-abs, none or auto"],
+        &["use none, standard, max-abs or auto"],
     );
 }
 

@@ -108,7 +108,7 @@ fn every_line_of_text_is_a_record() {
     // Text and numbers do not form one data set.
     let numbers = file(folder.path(), "x.libsvm", "1 1:1\n-1 2:1\n");
     let error = Dataset::open(&[folder.path().join("x.txt"), numbers], &options).unwrap_err();
-    assert!(error.to_string().contains("sparse rows where"), "{error}");
+    assert!(error.to_string().contains("sparse rows, but"), "{error}");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn bad_idx_files() {
     assert!(
         error
             .to_string()
-            .contains("holds pictures of 2 × 1 × 1 bytes where"),
+            .contains("holds pictures of 2 × 1 × 1 bytes, but"),
         "{error}"
     );
 }

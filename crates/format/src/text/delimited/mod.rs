@@ -416,7 +416,7 @@ mod tests {
         assert_eq!(cells(record).unwrap(), ["7", "Doe; \"J\"", ""]);
         for (record, fault) in [
             ("7;8\n", "2 columns, but the first row has 3; make"),
-            ("7;8;9;\n", "4 columns where"),
+            ("7;8;9;\n", "4 columns, but"),
             ("\r\n", "holds no record"),
         ] {
             let found = cells(record).unwrap_err().to_string();
