@@ -34,7 +34,7 @@ pub enum LinearError {
         /// The loss.
         loss: String,
         /// The losses that do.
-        others: &'static str,
+        others: String,
     },
     /// Without a penalty, classes that a hyperplane separates.
     #[error(

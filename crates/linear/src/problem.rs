@@ -122,21 +122,16 @@ impl Problem {
     ///
     /// Errors: a loss with kinks and a penalty other than ½‖w‖²; a loss that is not a likelihood without a penalty.
     pub fn with_penalty(mut self, penalty: Penalty) -> Result<Problem, LinearError> {
-        let is_usable = match penalty {
+        let is_usable = |loss: Loss| match penalty {
             Penalty::L2 => true,
-            Penalty::None => self.loss.is_likelihood() && !self.is_coupled(),
-            Penalty::L1 | Penalty::ElasticNet(_) => self.loss.is_smooth() && !self.is_coupled(),
+            Penalty::None => loss.is_likelihood(),
+            Penalty::L1 | Penalty::ElasticNet(_) => loss.is_smooth(),
         };
-        if !is_usable {
+        if !is_usable(self.loss) || (penalty != Penalty::L2 && self.is_coupled()) {
             return Err(LinearError::Penalty {
                 penalty: penalty.to_string(),
                 loss: self.loss.to_string(),
-                others: match penalty {
-                    Penalty::None => "logistic, squared or poisson",
-                    _ => {
-                        "squared-hinge, logistic, squared, huber, squared-epsilon-insensitive or poisson"
-                    }
-                },
+                others: Loss::names(|loss| is_usable(loss) && !loss.is_of_all_classes()),
             });
         }
         self.penalty = penalty;

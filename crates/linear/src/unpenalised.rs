@@ -261,7 +261,13 @@ impl Point {
                 let curvature = match problem.loss() {
                     Loss::Squared => 1.0,
                     Loss::Poisson => 1.0 + ratio,
-                    _ => 1.0 - 0.25 * ratio * ratio,
+                    Loss::Logistic | Loss::Multinomial => 1.0 - 0.25 * ratio * ratio,
+                    // No likelihood: refused before.
+                    Loss::Hinge
+                    | Loss::SquaredHinge
+                    | Loss::EpsilonInsensitive(_)
+                    | Loss::SquaredEpsilonInsensitive(_)
+                    | Loss::Huber(_) => 1.0,
                 };
                 let first = self.curvatures.iter_mut();
                 first.for_each(|first| *first *= curvature.max(f64::MIN_POSITIVE));

@@ -20,6 +20,8 @@ mod tube;
 use std::fmt;
 use std::str::FromStr;
 
+use pelton_key::listed;
+
 pub(crate) use function::{Bend, LossFunction, NewtonTerms, RowTerms, Watch};
 pub(crate) use logistic::exp_of_negative;
 
@@ -176,15 +178,18 @@ impl Loss {
 
     /// All losses, for a help text.
     pub fn help() -> String {
-        format!("Loss: {}", listed(|loss| loss.function().about()))
+        let all: Vec<&str> = { Loss::ALL.iter() }
+            .map(|loss| loss.function().about())
+            .collect();
+        format!("Loss: {}", listed(&all))
     }
-}
 
-/// All losses, with `or` before the last.
-fn listed(of: impl Fn(&Loss) -> &'static str) -> String {
-    let mut names: Vec<&str> = Loss::ALL.iter().map(of).collect();
-    let last = names.pop().unwrap_or_default();
-    format!("{} or {last}", names.join(", "))
+    /// The names of some losses, for messages.
+    pub(crate) fn names(some: impl Fn(Loss) -> bool) -> String {
+        let losses = Loss::ALL.iter().filter(|loss| some(**loss));
+        let names: Vec<&str> = losses.map(|loss| loss.function().name()).collect();
+        listed(&names)
+    }
 }
 
 impl fmt::Display for Loss {
@@ -203,7 +208,7 @@ impl FromStr for Loss {
     /// A name, and for a loss with an ε other than the usual `NAME:EPSILON`.
     fn from_str(text: &str) -> Result<Loss, String> {
         let wrong = || {
-            let names = listed(|loss| loss.function().name());
+            let names = Loss::names(|_| true);
             format!("`{text}` is not a loss: use {names}")
         };
         let (name, epsilon) = match text.split_once(':') {
