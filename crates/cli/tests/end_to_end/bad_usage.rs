@@ -317,11 +317,8 @@ fn help_lists_every_spelling() {
     let help = Place::new().ok("bench --help").stdout;
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for spelling in [
-        "libsvm, csv, tsv, prow, npy, fvecs, text",
-        "tokens:LENGTH",
-        "bytes:LENGTH",
-        "raw:FIELDS",
-        "mds, litdata, parquet, arrow (parquet:COLUMN,… for some columns), idx, cifar10, cifar100, tar or folder",
+        "Format of the files: libsvm, csv, tsv",
+        "tokens:LENGTH, bytes:LENGTH, raw:FIELDS",
         "none, jpg (or jpeg), png, webp, image",
         "words or bytes",
         "pairs or pairs:bytes",
