@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use pelton_kernels::Precision;
+use pelton_key::listed;
 
 use crate::error::HeadError;
 use crate::graph::Budget;
@@ -50,8 +51,22 @@ pub enum HeadKind {
 }
 
 impl HeadKind {
+    /// How each is written.
+    pub const FORMS: &[&str] = &[
+        "full",
+        "knn[:K[:ACTIVE[:DRAWN]]]",
+        "sampled[:ACTIVE]",
+        "selective[:TREES[:ACTIVE]]",
+        "mach[:BUCKETS[:REPETITIONS]]",
+    ];
+
     /// A line of help.
-    pub const HELP: &str = "Classes of a step: full, knn[:K[:ACTIVE[:DRAWN]]] (the K nearest of the batch's own, and drawn ones), sampled[:ACTIVE], selective[:TREES[:ACTIVE]], where ACTIVE is their part of all and DRAWN the part of those that is kept for draws (default: 0.5); or mach[:BUCKETS[:REPETITIONS]] (default: full)";
+    pub fn help() -> String {
+        format!(
+            "Classes of a step: {} (default: full); knn takes the K nearest of the batch's own and drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
+            listed(HeadKind::FORMS)
+        )
+    }
 
     /// How many of `classes` may take part in a step.
     pub fn budget(self, classes: u64, corrected: bool) -> Budget {
@@ -75,7 +90,8 @@ impl FromStr for HeadKind {
     fn from_str(text: &str) -> Result<HeadKind, String> {
         let bad = || {
             format!(
-                "`{text}` is not a head: use full, knn[:K[:ACTIVE[:DRAWN]]], sampled[:ACTIVE], selective[:TREES[:ACTIVE]] or mach[:BUCKETS[:REPETITIONS]], such as knn:10:0.1"
+                "`{text}` is not a head: use {}, such as knn:10:0.1",
+                listed(HeadKind::FORMS)
             )
         };
         let mut parts = text.split(':');
@@ -344,6 +360,16 @@ pub trait ClassHead: Send {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_documentation_lists_every_head() {
+        let page = include_str!("../../../docs/classes.md");
+        for form in HeadKind::FORMS {
+            assert!(page.contains(&format!("`{form}`")), "{form}");
+            let name = form.split('[').next().unwrap();
+            assert!(name.parse::<HeadKind>().is_ok(), "{name}");
+        }
+    }
 
     #[test]
     fn heads_are_text_and_back() {

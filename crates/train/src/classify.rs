@@ -29,7 +29,7 @@ settings! {
     #[serde(deny_unknown_fields, default)]
     pub struct HeadConfig: "Head" {
         #[serde(with = "as_text")]
-        kind: HeadKind = HeadKind::Full, flag(One, value, as "head", help HeadKind::HELP), "How the classes of a step are chosen.";
+        kind: HeadKind = HeadKind::Full, flag(One, value, as "head", help HeadKind::help()), "How the classes of a step are chosen.";
         #[serde(with = "as_text")]
         begin: Begin = Begin::Means, flag(One, value),
             "Initial class vectors: means (the mean features of a few examples of each class) or random (default: means)";

@@ -447,3 +447,12 @@ fn storages_are_decorated() {
         dataset.with_storage(|_| std::sync::Arc::new(pelton_storage::MemoryStorage::new(bytes)));
     assert_eq!(record(&dataset, 0), bytes);
 }
+
+#[test]
+fn the_documentation_lists_every_format() {
+    let page = include_str!("../../../../docs/formats.md");
+    for name in FormatKind::names().split(", ") {
+        let is_there = page.contains(&format!("`{name}`"));
+        assert!(is_there, "add a row for `{name}` to docs/formats.md");
+    }
+}

@@ -461,3 +461,13 @@ fn models_of_real_targets_come_back_from_both_formats() {
         }
     }
 }
+
+#[test]
+fn the_documentation_lists_every_loss() {
+    let page = include_str!("../../../../docs/solvers.md");
+    for loss in Loss::ALL {
+        let loss = loss.to_string();
+        let name = loss.split(':').next().unwrap();
+        assert!(page.contains(&format!("{name}`")), "{name}");
+    }
+}

@@ -145,6 +145,14 @@ fn scaled(channels: usize, width: f64) -> usize {
 mod tests {
     use super::*;
 
+    #[test]
+    fn the_documentation_lists_every_net() {
+        let page = include_str!("../../../../docs/nets.md");
+        for net in ImageModel::ALL {
+            assert!(page.contains(&format!("`{net}`")), "{net}");
+        }
+    }
+
     /// Of torchvision 0.29, of He et al. (0.27 M, with convolutions as shortcuts), and of PyTorch's LSTM example.
     #[test]
     fn nets_have_the_published_numbers_of_parameters() {

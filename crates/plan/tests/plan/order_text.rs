@@ -93,3 +93,12 @@ fn other_text_is_refused_with_the_forms_that_work() {
         );
     }
 }
+
+#[test]
+fn the_documentation_lists_every_order() {
+    let page = include_str!("../../../../docs/orders-and-access.md");
+    for form in Order::forms().replace(" or ", ", ").split(", ") {
+        let name = form.split([':', '[']).next().unwrap();
+        assert!(page.contains(&format!("`{name}")), "{form}");
+    }
+}
