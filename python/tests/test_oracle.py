@@ -471,8 +471,8 @@ def test_the_commands_own_ranks(launcher: str, programs: Programs) -> None:
     command = os.environ.get("PELTON") or shutil.which("pelton")
     if command is None:
         pytest.skip("SKIPPED: the command is not built; PELTON names it")
-    if launcher == "mpirun" and (shutil.which("mpirun") is None or not command.endswith("-mpi")):
-        pytest.skip("SKIPPED: no command that is built with MPI; PELTON names a `pelton-mpi`")
+    if launcher == "mpirun" and shutil.which("mpirun") is None:
+        pytest.skip("SKIPPED: mpirun is not installed")
     import numpy as np
 
     planned = pelton.load(programs.folder / "rows.npz").shuffle(seed=3).batch(10)
