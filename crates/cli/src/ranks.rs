@@ -1,6 +1,6 @@
-//! Starts the ranks of a job: threads of this process, or the processes that `mpirun` started.
+//! Starts the ranks of a job: threads of this process, or the processes that a launcher started.
 
-use pelton_comm::{Comm, Launched, RankError, launched, launched_otherwise, run_ranks_over};
+use pelton_comm::{Comm, CommError, Launched, RankError, launched, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
 use crate::console::{Console, interrupt_flag};
@@ -9,21 +9,20 @@ use crate::output::{Failure, usage, with_console};
 /// Number of ranks requested by the flag and the launcher; 1 by default.
 ///
 /// Errors: more ranks in one process than its processors can serve; a flag and a launcher that disagree; a
-/// launcher without MPI, since each of its processes would do the whole job.
+/// launcher whose processes cannot find one another, since each would do the whole job.
 pub fn asked(flag: Option<usize>) -> Result<usize, Failure> {
-    counted(flag, launched(), most_threads())
-        .and_then(|ranks| refuse_copies(flag, launched_otherwise()).map(|()| ranks))
-        .map_err(|text| usage(anyhow::anyhow!(text)))
+    let launched = match launched() {
+        Ok(launched) => launched,
+        // Each process is a job of its own, then.
+        Err(_) if flag == Some(1) => None,
+        Err(error) => return Err(usage(error.into())),
+    };
+    counted(flag, launched.as_ref(), most_threads()).map_err(|text| usage(anyhow::anyhow!(text)))
 }
 
-/// Refuses to be one of several processes that would each do the whole job, unless the flag says 1.
-fn refuse_copies(flag: Option<usize>, other: Option<(&str, usize)>) -> Result<(), String> {
-    match other.filter(|_| flag != Some(1)) {
-        None => Ok(()),
-        Some((launcher, size)) => Err(format!(
-            "{launcher} started {size} processes, and each would do the whole job, because ranks work together only under mpirun; start pelton once with --ranks {size}, or with mpirun, or give --ranks 1 if each process is a job of its own"
-        )),
-    }
+/// The launcher of this process, unless each of its processes is a job of its own.
+pub fn launcher(ranks: usize) -> Option<Launched> {
+    launched().ok().flatten().filter(|_| ranks > 1)
 }
 
 /// Most ranks of one process. With many more ranks than processors they only wait for each other: on two processors 16
@@ -35,26 +34,30 @@ fn most_threads() -> usize {
 
 fn counted(
     flag: Option<usize>,
-    launched: Option<Launched>,
+    launched: Option<&Launched>,
     most_threads: usize,
 ) -> Result<usize, String> {
+    // Processes that only share a machine or a job's variables; those of MPI would wait for one another.
+    if flag == Some(1) && matches!(launched, Some(Launched::Tcp(_))) {
+        return Ok(1);
+    }
     let most = launched.map_or(most_threads, |_| usize::MAX);
     if let Some(ranks) = flag.filter(|ranks| !(1..=most).contains(ranks)) {
         return Err(format!(
             "--ranks {ranks} cannot be started; give 1 to {most_threads} here, or start more as processes with mpirun"
         ));
     }
-    match (launched.map(|launched| launched.size), flag) {
+    match (launched.map(Launched::size), flag) {
         (None, flag) => Ok(flag.unwrap_or(1)),
         (Some(Some(size)), Some(ranks)) if size != ranks => Err(format!(
-            "mpirun started {size} processes and --ranks asks for {ranks}; leave --ranks out"
+            "the launcher started {size} processes and --ranks asks for {ranks}; leave --ranks out"
         )),
         (Some(size), flag) => Ok(size.or(flag).unwrap_or(1)),
     }
 }
 
 /// Runs `job` on every rank, with the events of rank 0 on the console, and returns what rank 0 returned; `None` in the
-/// processes of other ranks. Under `mpirun`, a failure or an interruption of one rank ends the processes of all.
+/// processes of other ranks. Under a launcher, a failure or an interruption of one rank ends the processes of all.
 pub fn run<T: Send, E: Into<TrainError>>(
     ranks: usize,
     job: impl Fn(RunContext<'_>) -> Result<T, E> + Sync,
@@ -83,8 +86,8 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
         console.finish();
         result
     };
-    if launched().is_some() {
-        return processes::run(interrupt, with_events);
+    if let Some(launched) = launcher(ranks) {
+        return processes::run(&launched, interrupt, with_events);
     }
     let results = run_ranks_over(link, ranks, with_events).map_err(failure)?;
     Ok(results.into_iter().next())
@@ -94,6 +97,14 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
     let error = match code {
+        // It names the rank that failed, which is another.
+        1 if matches!(
+            failed.source,
+            TrainError::Data(DataError::Comm(CommError::RankFailed { .. }))
+        ) =>
+        {
+            failed.source.into()
+        }
         1 if !matches!(failed.source, TrainError::Data(DataError::AllBad { .. })) => {
             anyhow::Error::new(failed)
         }
@@ -106,10 +117,10 @@ mod processes {
     use std::sync::atomic::Ordering;
     use std::time::Duration;
 
-    use pelton_comm::{Comm, mpi};
+    use pelton_comm::{Comm, CommError, Launched, abort, run_launched};
     use pelton_train::{DataError, Interrupt, TrainError};
 
-    use crate::console::say_error;
+    use crate::console::{say, say_error};
     use crate::output::Failure;
     use crate::ranks::failure;
 
@@ -118,11 +129,12 @@ mod processes {
 
     /// Runs `job` as this process's rank.
     pub fn run<T>(
+        launched: &Launched,
         interrupt: &Interrupt,
         job: impl FnOnce(Comm) -> Result<T, TrainError>,
     ) -> Result<Option<T>, Failure> {
-        // An interruption reaches all ranks: MPI is finalised, and then each process ends.
-        let result = mpi::run_asked(interrupt, |comm| {
+        // An interruption reaches all ranks: their connections are closed, and then each process ends.
+        let result = run_launched(launched, interrupt, &mut |text| say(text), |comm| {
             let rank = comm.rank();
             match job(comm) {
                 // This rank waited for an interrupted one.
@@ -142,12 +154,22 @@ mod processes {
             Ok((_, Err(_))) => return Ok(None),
             Err(failed) => failed,
         };
+        if matches!(
+            failed.source,
+            TrainError::Data(DataError::Comm(CommError::Interrupted))
+        ) {
+            return Err(TrainError::stopped("other ranks were awaited").into());
+        }
+        let asked = interrupt.load(Ordering::Relaxed);
         if failed.rank > 0 {
             std::thread::sleep(AFTER_RANK_0);
         }
         let failure = failure(failed);
-        say_error(&failure.error);
-        mpi::abort(failure.code.into());
+        // Unless rank 0 has reported it and the launcher ends the others.
+        if asked || !interrupt.load(Ordering::Relaxed) {
+            say_error(&failure.error);
+        }
+        abort(failure.code.into());
         std::process::exit(failure.code.into());
     }
 }
@@ -157,7 +179,8 @@ mod tests {
     use super::*;
 
     fn check(flag: Option<usize>, size: Option<Option<usize>>, expected: Result<usize, &str>) {
-        let found = counted(flag, size.map(|size| Launched { size }), 16);
+        let launched = size.map(|size| Launched::Mpi { size });
+        let found = counted(flag, launched.as_ref(), 16);
         match expected {
             Ok(ranks) => assert_eq!(found, Ok(ranks)),
             Err(part) => assert!(
@@ -180,17 +203,5 @@ mod tests {
         check(Some(4), Some(Some(4)), Ok(4));
         check(Some(3), Some(Some(4)), Err("leave --ranks out"));
         check(Some(3), Some(None), Ok(3));
-    }
-
-    #[test]
-    fn copies_of_a_job_are_refused() {
-        let refused = refuse_copies(None, Some(("torchrun", 2))).unwrap_err();
-        assert!(
-            refused.contains("torchrun started 2 processes"),
-            "{refused}"
-        );
-        assert!(refuse_copies(Some(2), Some(("srun", 2))).is_err());
-        assert!(refuse_copies(Some(1), Some(("srun", 2))).is_ok());
-        assert!(refuse_copies(None, None).is_ok());
     }
 }

@@ -9,10 +9,12 @@ use std::net::SocketAddr;
 #[non_exhaustive]
 pub enum CommError {
     /// Another rank failed while this one waited for it or read its memory.
-    #[error("rank {rank} failed: {reason}")]
+    #[error("rank {rank}{} failed: {reason}", of_host(host))]
     RankFailed {
         /// The rank that failed first.
         rank: usize,
+        /// Its machine, if the job has several.
+        host: Option<String>,
         /// Its error, or the message of its panic.
         reason: String,
     },
@@ -67,6 +69,21 @@ pub enum CommError {
         /// The expected value.
         expected: String,
     },
+    /// A launcher's variables contradict each other, or do not say how processes find one another.
+    #[error("{reason}")]
+    Launch {
+        /// The variables, and the remedy.
+        reason: String,
+    },
+    /// Not all processes of a job came to meet, or one that cannot take part did.
+    #[error("{reason}")]
+    Meeting {
+        /// The ranks, their machines, and the remedy.
+        reason: String,
+    },
+    /// This rank was interrupted while it waited for others to start.
+    #[error("interrupted while waiting for other ranks to start")]
+    Interrupted,
     /// A variable of the environment has an invalid value.
     #[error("{variable} is `{value}`; set it to a number of seconds above 0, or unset it")]
     Setting {
@@ -137,6 +154,11 @@ pub enum CommError {
         /// The missing part, and the remedy.
         reason: String,
     },
+}
+
+fn of_host(host: &Option<String>) -> String {
+    host.as_ref()
+        .map_or(String::new(), |host| format!(" on {host}"))
 }
 
 /// How a job of several ranks failed: a rank and its error. Among threads it is the rank that failed

@@ -12,8 +12,8 @@
 //! ```
 //!
 //! A [`Comm`] is one rank's end. Three transports carry it: [`run_ranks`] makes the ranks threads of this
-//! process, [`tcp`] connects processes that found one another, and [`mpi`] the processes that `mpirun`
-//! started are the ranks (`mpi::run`); [`launched`] says whether there are such. Collectives are built once on
+//! process; the processes that a launcher started are ranks by [`run_launched`], over its MPI or over [`tcp`];
+//! [`launched`] says whether there are such. Collectives are built once on
 //! messages (`operation.rs`), so all transports give the same results, to the bit; [`conformance`] holds them to it.
 //!
 //! - *Reductions are deterministic*: the same operands on the same number of ranks give the same bits in
@@ -44,7 +44,9 @@ mod heartbeat;
 mod launcher;
 mod local;
 #[cfg(not(loom))]
-pub mod mpi;
+mod mpi;
+#[cfg(not(loom))]
+mod processes;
 mod run;
 #[cfg(not(loom))]
 pub mod tcp;
@@ -54,10 +56,12 @@ pub mod conformance;
 pub use agree::Alike;
 pub use comm::{Comm, Traffic};
 pub use error::{CommError, RankError};
-pub use launcher::{Launched, launched, launched_otherwise};
+pub use launcher::{Launched, Meeting, launched};
 pub use number::{Number, Reduction};
 pub use operation::share;
 pub use pending::Pending;
+#[cfg(not(loom))]
+pub use processes::{abort, run_launched};
 pub use run::{run_ranks, run_ranks_over};
 pub use transport::Get;
 pub use window::{FillWindow, Window};

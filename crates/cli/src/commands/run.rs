@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use pelton_comm::launched;
 use pelton_train::linear::RunOptions;
 use pelton_train::{Stated, read_over, shown_address};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::output::{Failure, bytes_of, positive, usage};
+use crate::ranks::launcher;
 use crate::run_arguments::RunArguments;
 
 impl RunArguments {
@@ -55,9 +55,9 @@ impl RunArguments {
         let Some(rate) = self.link else {
             return Ok(None);
         };
-        if ranks < 2 || launched().is_some_and(|launched| launched.size != Some(1)) {
+        if ranks < 2 || launcher(ranks).is_some() {
             return Err(usage(anyhow::anyhow!(
-                "--link models a network between threads of this process; give --ranks 2 or more, without mpirun"
+                "--link models a network between threads of this process; give --ranks 2 or more, without a launcher"
             )));
         }
         positive(bytes_of(rate, "--link")? as f64, "link").map(Some)

@@ -93,7 +93,7 @@ pub fn check_ends((name, case): FailureCase, comm: &Comm) -> Result<(), CommErro
         start.elapsed()
     );
     match &result {
-        Err(CommError::RankFailed { rank, reason }) => {
+        Err(CommError::RankFailed { rank, reason, .. }) => {
             assert!(*rank == last && reason.contains(REASON), "{name}: {reason}");
         }
         other => panic!("{name} ended with {other:?}"),

@@ -40,6 +40,8 @@ pub(crate) struct Exchange<M> {
     looks: u32,
     /// Whether a rank has failed: checked by every read of a window, without the lock.
     failed: AtomicBool,
+    /// By rank: its machine, for messages; empty if there is one only.
+    hosts: Vec<String>,
 }
 
 /// Looks of a rank before it sleeps: some 100 µs of them, if no other rank needs the processor.
@@ -78,7 +80,15 @@ impl<M> Exchange<M> {
             arrivals: (0..ranks).map(|_| AtomicU64::new(0)).collect(),
             looks: looks(ranks),
             failed: AtomicBool::new(false),
+            hosts: Vec::new(),
         }
+    }
+
+    /// With names of the ranks' machines.
+    #[cfg(not(loom))]
+    pub(crate) fn on(mut self, hosts: Vec<String>) -> Exchange<M> {
+        self.hosts = hosts;
+        self
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M>> {
@@ -106,7 +116,7 @@ impl<M> Exchange<M> {
             }
             return Ok(message);
         }
-        state.failure()?;
+        state.failure(&self.hosts)?;
         if state.ended[route.from] {
             return Err(CommError::RankEnded {
                 rank: route.from,
@@ -151,6 +161,14 @@ impl<M> Exchange<M> {
         self.tell_all(|state| state.ended[rank] = true);
     }
 
+    /// Whether all ranks but `own` have ended or failed.
+    #[cfg(not(loom))]
+    pub(crate) fn all_ended(&self, own: usize) -> bool {
+        let state = self.lock();
+        let ended = (0..).zip(&state.ended);
+        ended.into_iter().all(|(rank, ended)| *ended || rank == own)
+    }
+
     fn tell_all(&self, event: impl FnOnce(&mut State<M>)) {
         let mut state = self.lock();
         event(&mut state);
@@ -168,7 +186,7 @@ impl<M> Exchange<M> {
         if !self.failed.load(Ordering::Acquire) {
             return Ok(());
         }
-        self.lock().failure()
+        self.lock().failure(&self.hosts)
     }
 
     /// The rank that failed first.
@@ -186,11 +204,12 @@ impl<M> Exchange<M> {
 }
 
 impl<M> State<M> {
-    fn failure(&self) -> Result<(), CommError> {
+    fn failure(&self, hosts: &[String]) -> Result<(), CommError> {
         match &self.failure {
             None => Ok(()),
             Some((rank, reason)) => Err(CommError::RankFailed {
                 rank: *rank,
+                host: hosts.get(*rank).cloned(),
                 reason: reason.clone(),
             }),
         }

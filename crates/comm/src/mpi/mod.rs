@@ -8,7 +8,7 @@
 //! Only making and freeing communicators and windows blocks inside MPI, right after the ranks have met.
 //!
 //! A rank that fails notifies all others and waits at most two seconds for them to end; then its caller prints
-//! the error and ends the rest of the job by [`abort`].
+//! the error and ends the rest of the job by [`abort`](crate::abort).
 
 #[allow(unsafe_code)]
 mod library;
@@ -19,7 +19,7 @@ mod notices;
 
 mod link;
 mod memory;
-mod run;
 mod world;
 
-pub use run::{abort, run, run_asked};
+pub(crate) use raw::{abort, world_rank};
+pub(crate) use world::World;

@@ -2,8 +2,8 @@
 //!
 //! Notices use a separate communicator and are checked wherever a rank waits.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -20,13 +20,15 @@ const TAG_ASKED: u32 = 1;
 const TAG_BEAT: u32 = 2;
 
 /// Notices of all ranks.
-pub(super) struct Notices {
+pub(crate) struct Notices {
     comm: RawComm,
     /// Whether any notice has arrived: until then the check in every round of a wait needs no lock.
     heard: AtomicBool,
     /// Whether another rank was interrupted.
     asked: AtomicBool,
     pub(super) heartbeat: Heartbeat,
+    /// By rank: its machine, for messages, if there are several.
+    pub(crate) hosts: OnceLock<Vec<String>>,
     state: Mutex<State>,
 }
 
@@ -48,6 +50,7 @@ impl Notices {
             comm,
             heard: AtomicBool::new(false),
             asked: AtomicBool::new(false),
+            hosts: OnceLock::new(),
             state: Mutex::new(State {
                 ended: vec![None; comm.size()?],
                 failure: None,
@@ -123,6 +126,7 @@ impl Notices {
             None => Ok(()),
             Some((rank, reason)) => Err(CommError::RankFailed {
                 rank: *rank,
+                host: self.hosts.get().and_then(|hosts| hosts.get(*rank).cloned()),
                 reason: reason.clone(),
             }),
         }
@@ -142,12 +146,12 @@ impl Notices {
     }
 
     /// Whether another rank was interrupted.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Acquire)
     }
 
     /// Notifies all other ranks that this one was interrupted.
-    pub(super) fn ask(&self) -> Result<(), CommError> {
+    pub(crate) fn ask(&self) -> Result<(), CommError> {
         let (own, ranks) = (world_rank(), self.lock().ended.len());
         for rank in (0..ranks).filter(|rank| *rank != own) {
             let request = self.comm.send(rank, TAG_ASKED, Bytes::new())?;

@@ -19,7 +19,7 @@ use crate::{CommError, launched};
 /// This process's rank, for messages of errors; −1 before MPI runs.
 static WORLD_RANK: AtomicI32 = AtomicI32::new(-1);
 
-pub(super) fn world_rank() -> usize {
+pub(crate) fn world_rank() -> usize {
     usize::try_from(WORLD_RANK.load(Ordering::Relaxed)).unwrap_or(0)
 }
 
@@ -37,7 +37,7 @@ pub(super) fn error_text(code: c_int) -> String {
 }
 
 /// Ends all processes of the job; does nothing if MPI does not run.
-pub(super) fn abort(code: c_int) {
+pub(crate) fn abort(code: c_int) {
     if WORLD_RANK.load(Ordering::Relaxed) >= 0 {
         // SAFETY: MPI was started; the call may come at any time after.
         unsafe { mpi::MPI_Abort(library().comm_world, code) };
@@ -94,7 +94,7 @@ impl Session {
         }
         // A library that is not the launcher's takes each process for a job of one.
         let size = world.size()?;
-        match launched().and_then(|launched| launched.size) {
+        match launched()?.and_then(|launched| launched.size()) {
             Some(stated) if stated != size => Err(unusable(format!(
                 "the launcher started {stated} processes and {} sees {size}; name the launcher's library in {CHOICE}",
                 library.version

@@ -1,27 +1,26 @@
 //! State of a job under MPI.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::link::Link;
 use super::notices::Notices;
 use super::raw::{RawComm, RawWindow, Session};
-use crate::CommError;
 use crate::heartbeat;
+use crate::{Comm, CommError};
 
 /// How long a failed rank waits for the others to hear of it.
 const GRACE: Duration = Duration::from_secs(2);
 /// Pause between two checks whether the other ranks have ended.
 const LOOK: Duration = Duration::from_micros(200);
-/// Pause between two checks whether a rank was interrupted.
-const LISTEN: Duration = Duration::from_millis(20);
 /// Reads of windows between checks for notices: a check costs as much as a read of 4 KiB.
 const READS: u32 = 64;
 
 /// State that lives as long as the job, or as the job's result if that refers to it.
-pub(super) struct World {
-    pub(super) notices: Notices,
+pub(crate) struct World {
+    pub(crate) notices: Notices,
     reads: AtomicU32,
     kept: Mutex<Kept>,
     /// MPI, which ends with the world.
@@ -38,7 +37,7 @@ struct Kept {
 }
 
 impl World {
-    pub(super) fn start() -> Result<Arc<World>, CommError> {
+    pub(crate) fn start() -> Result<Arc<World>, CommError> {
         // Before MPI runs, which has no orderly end after this error.
         let silence = heartbeat::limit()?;
         let session = Session::start()?;
@@ -54,14 +53,14 @@ impl World {
     }
 
     /// A communicator of all ranks.
-    pub(super) fn duplicate(&self) -> Result<RawComm, CommError> {
-        let session = self
-            .session
-            .as_ref()
-            .expect("MPI runs as long as the world");
+    pub(crate) fn comm(self: &Arc<World>) -> Result<Comm, CommError> {
+        let session = self.session.as_ref();
+        let session = session.expect("MPI runs as long as the world");
         let comm = session.world().duplicate()?;
         self.keep_comm(comm);
-        Ok(comm)
+        let members = (0..comm.size()?).collect();
+        let link = Link::new(Arc::clone(self), comm, members)?;
+        Ok(Comm::new(Box::new(link)))
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -94,32 +93,19 @@ impl World {
         self.notices.failure()
     }
 
-    /// Sends heartbeats, notifies the others when `asked` is set here, and sets it when another rank was
-    /// interrupted, until the job is over. Runs in a separate thread, since a rank that computes or reads does
-    /// not communicate.
-    pub(super) fn spread(&self, asked: &AtomicBool, over: &AtomicBool) {
-        let (mut reported, mut beaten) = (false, Instant::now());
-        while !over.load(Ordering::Relaxed) {
-            // The job gets the error as well.
-            let _ = self.notices.poll();
-            if beaten.elapsed() >= self.notices.heartbeat.every() {
-                beaten = Instant::now();
-                let _ = self.notices.beat();
-            }
-            if !reported && self.notices.is_asked() {
-                asked.store(true, Ordering::Relaxed);
-                reported = true;
-            } else if !reported && asked.load(Ordering::Relaxed) {
-                let _ = self.notices.ask();
-                reported = true;
-            }
-            thread::sleep(LISTEN);
+    /// Hears of the others, and sends heartbeats when it is time.
+    pub(crate) fn tend(&self, beaten: &mut Instant) {
+        // The job gets the error as well.
+        let _ = self.notices.poll();
+        if beaten.elapsed() >= self.notices.heartbeat.every() {
+            *beaten = Instant::now();
+            let _ = self.notices.beat();
         }
     }
 
     /// Announces to the others how this rank ended, and waits until all have ended: without limit if none has failed,
     /// since they may still compute.
-    pub(super) fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
+    pub(crate) fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
         self.notices.announce(reason)?;
         let mut failed_at = None;
         loop {

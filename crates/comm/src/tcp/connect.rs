@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,9 +13,9 @@ use crate::heartbeat::{self, Heartbeat};
 use crate::{Comm, CommError};
 
 /// Pause between two attempts to reach a rank.
-const LOOK: Duration = Duration::from_millis(5);
+pub(super) const LOOK: Duration = Duration::from_millis(5);
 /// Time limit for a new connection to identify itself.
-const MANNERS: Duration = Duration::from_secs(2);
+pub(super) const MANNERS: Duration = Duration::from_secs(2);
 
 /// A rank's listening socket, open before the others get its address.
 #[derive(Debug)]
@@ -29,11 +30,14 @@ impl Listener {
     ///
     /// Errors: the system's.
     pub fn open(address: IpAddr) -> io::Result<Listener> {
-        let socket = TcpListener::bind((address, 0))?;
-        Ok(Listener {
+        Ok(Listener::of(TcpListener::bind((address, 0))?))
+    }
+
+    pub(super) fn of(socket: TcpListener) -> Listener {
+        Listener {
             socket,
             silence: None,
-        })
+        }
     }
 
     /// With another limit for how long a connected rank may be silent before it counts as failed; by default a
@@ -64,6 +68,20 @@ impl Listener {
         token: u128,
         within: Duration,
     ) -> Result<(Comm, Job), CommError> {
+        let hosts = Vec::new();
+        let world = self.join(rank, (addresses, hosts), token, within)?;
+        let job = world.job();
+        Ok((Comm::new(Box::new(Link::of_all(world))), job))
+    }
+
+    /// The same, with names of the machines for messages if there are several.
+    pub(super) fn join(
+        self,
+        rank: usize,
+        (addresses, hosts): (&[SocketAddr], Vec<String>),
+        token: u128,
+        within: Duration,
+    ) -> Result<Arc<World>, CommError> {
         let size = addresses.len();
         if rank >= size {
             return Err(CommError::NoSuchRank { rank, size });
@@ -94,9 +112,7 @@ impl Listener {
         }
         // Others may still wait for one another.
         let heartbeat = Heartbeat::new(size, silence, within);
-        let world = World::start(rank, peers, heartbeat).map_err(|source| lost(rank, source))?;
-        let job = world.job();
-        Ok((Comm::new(Box::new(Link::of_all(world))), job))
+        World::start(rank, peers, hosts, heartbeat).map_err(|source| lost(rank, source))
     }
 
     /// The next rank that calls. Others are sent away.
@@ -168,7 +184,7 @@ fn greeting(mut stream: &TcpStream, own: &Frame) -> io::Result<usize> {
     Ok(other.tag as usize)
 }
 
-fn wait(until: Instant) -> io::Result<()> {
+pub(super) fn wait(until: Instant) -> io::Result<()> {
     if Instant::now() >= until {
         return Err(io::ErrorKind::TimedOut.into());
     }

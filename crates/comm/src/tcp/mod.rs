@@ -1,7 +1,7 @@
 //! Ranks that are processes, connected by TCP: nothing to install, and any launcher can start them.
 //!
-//! Each rank opens a [`Listener`], gives the others its address by other means, and
-//! [connects](Listener::connect). Between two ranks there is one connection, with a thread that writes and one that
+//! Processes that a launcher numbered [meet](crate::Meeting) at the address of rank 0. Others open a [`Listener`], give
+//! the others its address by other means, and [connect](Listener::connect). Between two ranks there is one connection, with a thread that writes and one that
 //! reads; so sends never wait, and reads of windows are answered while their owner computes. That makes 2 (n − 1)
 //! threads a rank, which is right for some dozens of ranks. Received messages go through the same exchange as
 //! between threads of one process (`local/exchange.rs`).
@@ -12,9 +12,11 @@
 
 mod connect;
 mod link;
+mod meeting;
 mod memory;
 mod wire;
 mod world;
 
 pub use connect::Listener;
 pub use world::Job;
+pub(crate) use world::World;

@@ -21,9 +21,15 @@ pub(super) enum Kind {
     Failed,
     /// The sender lives.
     Beat,
+    /// The sender was interrupted.
+    Asked,
+    /// A rank that meets the others: its rank as the tag, the number of ranks as the context, and who it is.
+    Arrival,
+    /// Rank 0's answer when all have arrived: the token, and each rank's address and host.
+    Members,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 10] = [
     Kind::Greeting,
     Kind::Message,
     Kind::Get,
@@ -31,9 +37,12 @@ const KINDS: [Kind; 7] = [
     Kind::Ended,
     Kind::Failed,
     Kind::Beat,
+    Kind::Asked,
+    Kind::Arrival,
+    Kind::Members,
 ];
 /// The start of a frame, before its kind, which identifies the version.
-const MAGIC: u32 = 0x7065_6c10;
+const MAGIC: u32 = 0x7065_6c20;
 
 /// The unit of sending.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,17 +154,17 @@ mod tests {
             Frame::read(&mut &bytes[..], u64::MAX).unwrap_err().kind()
         };
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
-        assert_eq!(refused(MAGIC + 7, 0), io::ErrorKind::InvalidData);
+        assert_eq!(refused(MAGIC + 10, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
         // Bytes that look random, after every kind.
         let mut random = 1_u64;
         for round in 0..10_000_u32 {
-            let mut bytes = (MAGIC + round % 9).to_le_bytes().to_vec();
+            let mut bytes = (MAGIC + round % 12).to_le_bytes().to_vec();
             for _ in 0..round % 60 {
                 random = random
                     .wrapping_mul(0x5851_f42d_4c95_7f2d)
                     .wrapping_add(round.into());
-                bytes.push((random >> 56) as u8 >> (round % 9).min(7));
+                bytes.push((random >> 56) as u8 >> (round % 12).min(7));
             }
             if let Ok(frame) = Frame::read(&mut &bytes[..], 40) {
                 assert!(frame.bytes.len() + HEADER <= bytes.len());

@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::connect::LOOK;
+use super::link::Link;
 use super::wire::{Frame, Kind, garbled, u64_at};
-use crate::CommError;
 use crate::heartbeat::Heartbeat;
 use crate::local::{Exchange, Route};
+use crate::{Comm, CommError};
 
 /// How long a rank that ends waits for its messages to be sent.
 const GRACE: Duration = Duration::from_secs(2);
@@ -22,7 +24,7 @@ const GRACE: Duration = Duration::from_secs(2);
 const ANSWERS: u64 = u64::MAX;
 
 /// State that lives as long as anything of the job on this rank.
-pub(super) struct World {
+pub(crate) struct World {
     pub(super) rank: usize,
     pub(super) inbox: Arc<Inbox>,
     /// By rank; none to itself.
@@ -39,6 +41,8 @@ pub(super) struct Inbox {
     pub(super) exchange: Exchange<Bytes>,
     windows: Mutex<HashMap<u64, Bytes>>,
     heartbeat: Heartbeat,
+    /// Whether another rank was interrupted.
+    asked: AtomicBool,
 }
 
 /// A connection on which every byte is a sign of life.
@@ -74,12 +78,14 @@ impl World {
     pub(super) fn start(
         rank: usize,
         peers: Vec<Option<TcpStream>>,
+        hosts: Vec<String>,
         heartbeat: Heartbeat,
     ) -> io::Result<Arc<World>> {
         let inbox = Arc::new(Inbox {
-            exchange: Exchange::new(peers.len()),
+            exchange: Exchange::new(peers.len()).on(hosts),
             windows: Mutex::default(),
             heartbeat,
+            asked: AtomicBool::new(false),
         });
         let (writing, written) = channel();
         let mut outboxes = Vec::with_capacity(peers.len());
@@ -155,10 +161,48 @@ impl World {
         }
     }
 
-    fn fail(&self, reason: &str) {
+    /// The communicator of all ranks.
+    pub(crate) fn comm(self: &Arc<World>) -> Comm {
+        Comm::new(Box::new(Link::of_all(Arc::clone(self))))
+    }
+
+    /// Whether another rank was interrupted.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.inbox.asked.load(Ordering::Relaxed)
+    }
+
+    /// Notifies all other ranks that this one was interrupted.
+    pub(crate) fn ask_all(&self) {
+        self.tell((Kind::Asked, 0, 0), Bytes::new());
+    }
+
+    /// Announces to the others how this rank ended, and waits until all have ended: without limit if none has failed,
+    /// since they may still compute.
+    pub(crate) fn end(&self, reason: Option<&str>) -> Result<(), CommError> {
+        let exchange = &self.inbox.exchange;
+        match reason {
+            Some(reason) => self.fail(reason),
+            None => self.tell((Kind::Ended, 0, 0), Bytes::new()),
+        }
+        let mut until = None;
+        loop {
+            if exchange.all_ended(self.rank) {
+                return exchange.failure();
+            }
+            if let Err(failure) = exchange.failure() {
+                let until = until.get_or_insert_with(|| Instant::now() + GRACE);
+                if Instant::now() > *until {
+                    return Err(failure);
+                }
+            }
+            thread::sleep(LOOK);
+        }
+    }
+
+    pub(super) fn fail(&self, reason: &str) {
         self.inbox.exchange.fail(self.rank, reason.to_string());
         // If this rank failed because another had, that one is named.
-        if let Err(CommError::RankFailed { rank, reason }) = self.inbox.exchange.failure() {
+        if let Err(CommError::RankFailed { rank, reason, .. }) = self.inbox.exchange.failure() {
             self.tell((Kind::Failed, rank as u32, 0), reason.into());
         }
     }
@@ -229,11 +273,14 @@ impl Inbox {
                     None => break (peer, garbled().to_string()),
                 },
                 Kind::Beat => {}
+                Kind::Asked => self.asked.store(true, Ordering::Relaxed),
                 Kind::Ended => {
                     self.heartbeat.end(peer);
                     return self.exchange.end(peer);
                 }
-                Kind::Greeting => break (peer, garbled().to_string()),
+                Kind::Greeting | Kind::Arrival | Kind::Members => {
+                    break (peer, garbled().to_string());
+                }
                 Kind::Failed => {
                     break (tag as usize, String::from_utf8_lossy(&bytes).into_owned());
                 }
@@ -241,6 +288,7 @@ impl Inbox {
         };
         self.heartbeat.end(peer);
         self.exchange.fail(culprit, reason);
+        self.exchange.end(peer);
     }
 
     /// The requested range of a window.
