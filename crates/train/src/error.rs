@@ -9,7 +9,7 @@ use pelton_fetch::FetchError;
 use pelton_format::{Dataset, FormatError};
 use pelton_linear::LinearError;
 use pelton_plan::PlanError;
-use pelton_run::RunError;
+use pelton_run::{RunError, Set};
 use pelton_storage::StorageError;
 use pelton_text::TextError;
 
@@ -35,11 +35,13 @@ pub enum TrainError {
         /// Where to resume from.
         remedy: &'static str,
     },
-    /// The run was interrupted and its state saved.
-    #[error("interrupted; the state is saved in {folder}, continue with `resume`")]
+    /// The run was interrupted.
+    #[error("interrupted; {}", if *saved { format!("the state is saved in {folder}, continue with `resume`") } else { "nothing is saved yet, start again".to_string() })]
     Interrupted {
         /// The run folder.
         folder: String,
+        /// Whether it has a checkpoint.
+        saved: bool,
     },
 }
 
@@ -94,6 +96,14 @@ impl TrainError {
     /// A job that leaves nothing behind was interrupted.
     pub fn stopped(job: &'static str) -> TrainError {
         DataError::Stopped { job }.into()
+    }
+
+    /// The error of an interrupted run in this folder, whose state is saved if it could be.
+    pub(crate) fn interrupted_in(folder: &Path) -> TrainError {
+        TrainError::Interrupted {
+            folder: folder.display().to_string(),
+            saved: folder.join(Set::Checkpoint.file()).exists(),
+        }
     }
 
     /// Whether the job was interrupted.

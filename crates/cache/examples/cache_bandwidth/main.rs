@@ -21,10 +21,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Placement};
-use pelton_comm::{Comm, launched, run_ranks};
+use pelton_comm::{Comm, Launched, launched, run_launched, run_ranks};
 use pelton_format::{Dataset, OpenOptions};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
+use std::sync::atomic::AtomicBool;
 use turns::{Range, in_turns, memcpy};
 
 /// Sizes of records: a page, and an image of ImageNet.
@@ -46,8 +47,15 @@ fn main() {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
     };
-    let result = if launched().is_some() {
-        pelton_comm::mpi::run(|comm| measure(&comm, "mpi", |comm| memcpy(comm, WINDOW_BYTES)))
+    let result = if let Some(how) = launched().expect("a launcher") {
+        let name = match how {
+            Launched::Mpi { .. } => "mpi",
+            Launched::Tcp(_) => "tcp",
+        };
+        let asked = AtomicBool::new(false);
+        run_launched(&how, &asked, &mut |_| (), |comm| {
+            measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
+        })
     } else {
         let ranks = std::env::args().nth(1);
         threads(ranks.map_or(2, |ranks| ranks.parse().expect("ranks"))).map(|_| ())

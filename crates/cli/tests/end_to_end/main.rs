@@ -26,6 +26,7 @@ mod full_disk;
 mod injected_faults;
 mod interruption;
 mod kept_classes;
+mod launched;
 mod likelihood;
 mod logging;
 mod memory;

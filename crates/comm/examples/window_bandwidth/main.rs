@@ -12,7 +12,8 @@
 
 mod turns;
 
-use pelton_comm::{Comm, CommError, Get, Window, launched, run_ranks};
+use pelton_comm::{Comm, CommError, Get, Launched, Window, launched, run_launched, run_ranks};
+use std::sync::atomic::AtomicBool;
 use turns::{Range, in_turns, memcpy};
 
 /// Sizes of reads: a page, and an image of ImageNet.
@@ -31,8 +32,15 @@ fn main() {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
     };
-    let result = if launched().is_some() {
-        pelton_comm::mpi::run(|comm| measure(&comm, "mpi", |comm| memcpy(comm, WINDOW_BYTES)))
+    let result = if let Some(how) = launched().expect("a launcher") {
+        let name = match how {
+            Launched::Mpi { .. } => "mpi",
+            Launched::Tcp(_) => "tcp",
+        };
+        let asked = AtomicBool::new(false);
+        run_launched(&how, &asked, &mut |_| (), |comm| {
+            measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
+        })
     } else {
         let ranks = std::env::args().nth(1);
         threads(ranks.map_or(2, |ranks| ranks.parse().expect("ranks"))).map(|_| ())

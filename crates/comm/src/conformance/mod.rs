@@ -5,6 +5,8 @@
 
 mod collectives;
 mod failures;
+#[cfg(not(loom))]
+pub mod launch;
 mod messages;
 mod numbers;
 mod pending;

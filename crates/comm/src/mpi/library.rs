@@ -5,7 +5,7 @@
 //! pointers or 32-bit integers; both are passed as machine words, and a word that was 0 before holds a 32-bit result.
 //! Bindings made from headers were rejected: they need libclang at build time, and bind a binary to one library.
 
-use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -141,17 +141,22 @@ fn find() -> Result<Library, String> {
     } else {
         &["libmpi_abi.so.1", "libmpi.so.12", "libmpi.so.40"]
     };
-    // Next to the first launcher in the path, then in the system's folders.
-    let folder = launcher_libraries(&std::env::var_os("PATH").unwrap_or_default());
+    // Next to the launcher, then in the system's folders.
+    let folders = launcher_folders();
     let mut tried = Vec::new();
-    for name in names {
-        let near = folder.as_ref().map(|folder| folder.join(name));
-        let near = near.filter(|path| path.exists());
-        for path in near.into_iter().chain([PathBuf::from(name)]) {
+    for folder in &folders {
+        let near = names.iter().map(|name| folder.join(name));
+        for path in near.filter(|path| path.exists()) {
             match open(&path) {
                 Ok(library) => return Ok(library),
                 Err(error) => tried.push(error),
             }
+        }
+    }
+    for name in names {
+        match open(Path::new(name)) {
+            Ok(library) => return Ok(library),
+            Err(error) => tried.push(error),
         }
     }
     Err(format!(
@@ -160,13 +165,29 @@ fn find() -> Result<Library, String> {
     ))
 }
 
-/// The folder `lib` of the installation that the first `mpirun` in the path belongs to.
-fn launcher_libraries(path: &OsStr) -> Option<PathBuf> {
-    let launchers = std::env::split_paths(path).map(|folder| folder.join("mpirun"));
-    let launcher = launchers
-        .filter_map(|file| file.canonicalize().ok())
-        .next()?;
-    Some(launcher.parent()?.parent()?.join("lib"))
+/// The folders `lib` of the installations that may have started this process: those of the programs above it, such as
+/// `hydra_pmi_proxy` and `prted`, and of the first `mpirun` in the path.
+fn launcher_folders() -> Vec<PathBuf> {
+    let mut programs = Vec::new();
+    let mut process = Some(std::os::unix::process::parent_id());
+    while let Some(parent) = process.filter(|parent| *parent > 1) {
+        programs.extend(std::fs::read_link(format!("/proc/{parent}/exe")));
+        process = parent_of(parent);
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|folder| folder.join("mpirun"));
+    programs.extend(first.filter_map(|file| file.canonicalize().ok()).next());
+    let library = |program: PathBuf| Some(program.parent()?.parent()?.join("lib"));
+    let mut folders: Vec<PathBuf> = programs.into_iter().filter_map(library).collect();
+    folders.dedup();
+    folders
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    let line = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name before it may hold anything.
+    let after = line.rsplit_once(')')?.1;
+    after.split_whitespace().nth(1)?.parse().ok()
 }
 
 fn open(path: &Path) -> Result<Library, String> {

@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use bytes::Bytes;
 
@@ -16,8 +16,11 @@ use super::library::{self as mpi, CHOICE, library};
 use crate::transport::Get;
 use crate::{CommError, launched};
 
-/// This process's rank, for messages of errors; −1 before MPI runs.
+/// This process's rank, for messages of errors; −1 before MPI has run.
 static WORLD_RANK: AtomicI32 = AtomicI32::new(-1);
+
+/// Whether MPI runs.
+static RUNS: AtomicBool = AtomicBool::new(false);
 
 pub(crate) fn world_rank() -> usize {
     usize::try_from(WORLD_RANK.load(Ordering::Relaxed)).unwrap_or(0)
@@ -38,8 +41,8 @@ pub(super) fn error_text(code: c_int) -> String {
 
 /// Ends all processes of the job; does nothing if MPI does not run.
 pub(crate) fn abort(code: c_int) {
-    if WORLD_RANK.load(Ordering::Relaxed) >= 0 {
-        // SAFETY: MPI was started; the call may come at any time after.
+    if RUNS.load(Ordering::Relaxed) {
+        // SAFETY: MPI runs.
         unsafe { mpi::MPI_Abort(library().comm_world, code) };
     }
 }
@@ -53,6 +56,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         // SAFETY: started by `start`, and nothing uses it any more.
         unsafe { mpi::MPI_Finalize() };
+        RUNS.store(false, Ordering::Relaxed);
     }
 }
 
@@ -78,6 +82,7 @@ impl Session {
             mpi::MPI_Init_thread(none.0, none.1, library.thread_multiple, &mut level)
         };
         check("MPI_Init_thread", code)?;
+        RUNS.store(true, Ordering::Relaxed);
         let session = Session { _private: () };
         if level < library.thread_multiple {
             let reason =

@@ -61,9 +61,7 @@ pub(super) fn begin_at_means(
             let summed = comm.all_reduce(&mut stopped, Reduction::Max);
             summed.map_err(DataError::from)?;
             if stopped[0] > 0 {
-                return Err(TrainError::Interrupted {
-                    folder: context.folder.out.display().to_string(),
-                });
+                return Err(TrainError::interrupted_in(&context.folder.out));
             }
         }
     }

@@ -252,9 +252,7 @@ pub(crate) fn measure(
         let (what, done, total) = ("evaluating", step + 1, steps);
         (context.observer)(Event::Progress { what, done, total });
         if context.interrupt.load(Ordering::Relaxed) && comm.size() == 1 {
-            return Err(TrainError::Interrupted {
-                folder: context.folder.out.display().to_string(),
-            });
+            return Err(TrainError::interrupted_in(&context.folder.out));
         }
     }
     if comm.size() == 1 {
@@ -335,9 +333,7 @@ impl Run<'_, '_> {
                 self.save(source, progress, false, folder)?;
             }
             if interrupted {
-                return Err(TrainError::Interrupted {
-                    folder: folder.path().display().to_string(),
-                });
+                return Err(TrainError::interrupted_in(folder.path()));
             }
         }
         self.pool.install(|| self.of.trainer.end_epoch());
@@ -370,9 +366,9 @@ impl Run<'_, '_> {
         progress.step_s += began.elapsed().as_secs_f64();
         progress.epoch.compute_s += began.elapsed().as_secs_f64();
         match renewed {
-            Err(NnError::Head(HeadError::Interrupted)) => Err(TrainError::Interrupted {
-                folder: folder.path().display().to_string(),
-            }),
+            Err(NnError::Head(HeadError::Interrupted)) => {
+                Err(TrainError::interrupted_in(folder.path()))
+            }
             Err(NnError::Head(HeadError::Weights { class })) => {
                 let what = format!(
                     "the weights of class {class} in the head are no longer finite after step {}, before epoch {}",

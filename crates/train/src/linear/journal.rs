@@ -274,11 +274,9 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    /// The error of an interrupted run with a saved state.
+    /// The error of an interrupted run.
     pub fn interrupted(&self) -> TrainError {
-        TrainError::Interrupted {
-            folder: self.folder.path().display().to_string(),
-        }
+        TrainError::interrupted_in(self.folder.path())
     }
 
     /// Ends the session.

@@ -62,8 +62,7 @@ impl Job<'_> {
     /// matter to a later resume.
     pub fn in_folder(&self, error: TrainError) -> TrainError {
         if self.is_stop(&error) {
-            let folder = self.options.out.display().to_string();
-            TrainError::Interrupted { folder }
+            TrainError::interrupted_in(&self.options.out)
         } else {
             error
         }

@@ -1,53 +1,58 @@
-//! Peers' memory among processes, in every pipeline; run by `./test mpi`.
-//!
-//! ```text
-//! mpirun -n 3 mpi_cache           reads everything
-//! mpirun -n 3 mpi_cache fails 1   the last rank fails while the others read (0 in memory, 1 in loads,
-//!                                 2 ordered); exits with 70
-//! ```
+//! Peers' memory among processes, in every pipeline, under every launcher of this machine.
 
-#[path = "../tests/support/mod.rs"]
 mod support;
 
-use std::io::Write;
-use std::process::exit;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
-use pelton_comm::{Comm, RankError, Reduction, mpi};
+use pelton_comm::conformance::launch::{Launcher, asked_for, run_or_end};
+use pelton_comm::{Comm, Reduction};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;
 use support::{Data, bytes_read, consume, even, plan_in_loads, quarter, ragged};
 
-/// Exit code of a job with a rank that failed as intended.
-const FAILED: i32 = 70;
 const UNIT_BYTES: u64 = 512;
 const EPOCHS: u64 = 3;
 
-fn main() {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let result = match arguments[..] {
-        [] => mpi::run(succeed),
-        ["fails", kind] => mpi::run(|comm| fail(&comm, kind.parse().expect("0, 1 or 2"))),
-        _ => panic!("unknown arguments {arguments:?}"),
-    };
-    if let Err(error) = result {
-        report(&error);
+/// The ranks that the other tests start.
+#[test]
+fn as_rank() {
+    let Some(job) = asked_for() else { return };
+    run_or_end(|comm| match job.as_str() {
+        "all" => succeed(&comm),
+        kind => fail(&comm, kind.parse().unwrap()),
+    });
+}
+
+#[test]
+fn peers_serve_every_byte() {
+    for launcher in Launcher::all() {
+        for ranks in 2..=4 {
+            let job = launcher.start_test(ranks, "all", &[]);
+            job.wait(Duration::from_secs(120)).assert_done();
+        }
     }
 }
 
-fn succeed(comm: Comm) -> Result<(), CacheError> {
-    for data in [ragged(&[1500]), ragged(&[50, 1000, 1]), even(&[1500, 3], 9)] {
-        for kind in 0..3 {
-            check(&comm, &data, kind)?;
+#[test]
+fn a_rank_that_fails_while_others_read_is_named() {
+    for launcher in Launcher::all() {
+        for (kind, ranks) in [("0", 2), ("1", 3), ("2", 4)] {
+            let ended = launcher
+                .start_test(ranks, kind, &[])
+                .wait(Duration::from_secs(60));
+            // Its loader may miss the files, which are gone with it, before the others hear of its error.
+            ended.assert_failed(&[&format!("rank {}", ranks - 1)]);
         }
     }
-    if comm.rank() == 0 {
-        println!(
-            "peers' memory on {} ranks: all pipelines passed",
-            comm.size()
-        );
+}
+
+fn succeed(comm: &Comm) -> Result<(), CacheError> {
+    for data in [ragged(&[1500]), ragged(&[50, 1000, 1]), even(&[1500, 3], 9)] {
+        for kind in 0..3 {
+            check(comm, &data, kind)?;
+        }
     }
     Ok(())
 }
@@ -140,14 +145,4 @@ fn fail(comm: &Comm, kind: u32) -> Result<(), CacheError> {
             Ok(())
         },
     )
-}
-
-fn report(error: &RankError<CacheError>) {
-    // In one write, because the ranks share a terminal.
-    let line = format!("{error}\n");
-    std::io::stderr()
-        .write_all(line.as_bytes())
-        .expect("standard error");
-    mpi::abort(FAILED);
-    exit(FAILED);
 }
