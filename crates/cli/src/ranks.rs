@@ -1,6 +1,6 @@
 //! Starts the ranks of a job: threads of this process, or the processes that a launcher started.
 
-use pelton_comm::{Comm, CommError, Launched, RankError, launched, run_ranks_over};
+use pelton_comm::{Comm, FailedRank, Launched, RankError, launched, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
 use crate::console::{Console, interrupt_flag};
@@ -96,21 +96,26 @@ pub fn run_over<T: Send, E: Into<TrainError>>(
 /// The message of a failure: errors in the input are the same on every rank, others name their rank.
 fn failure(failed: RankError<TrainError>) -> Failure {
     let code = failed.source.exit_code();
-    let error = match code {
-        // It names the rank that failed, which is another.
-        1 if matches!(
-            failed.source,
-            TrainError::Data(DataError::Comm(CommError::RankFailed { .. }))
-        ) =>
-        {
-            failed.source.into()
-        }
-        1 if !matches!(failed.source, TrainError::Data(DataError::AllBad { .. })) => {
-            anyhow::Error::new(failed)
-        }
-        _ => failed.source.into(),
+    let all_bad = matches!(failed.source, TrainError::Data(DataError::AllBad { .. }));
+    let error = match failed_rank(&failed.source) {
+        // It names the rank, which is another.
+        Some(other) => other.into(),
+        None if code == 1 && !all_bad => anyhow::Error::new(failed),
+        None => failed.source.into(),
     };
     Failure { error, code }
+}
+
+/// The rank whose failure caused this error.
+fn failed_rank(error: &TrainError) -> Option<FailedRank> {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        if let Some(failed) = error.downcast_ref::<FailedRank>() {
+            return Some(failed.clone());
+        }
+        cause = error.source();
+    }
+    None
 }
 
 mod processes {

@@ -9,15 +9,8 @@ use std::net::SocketAddr;
 #[non_exhaustive]
 pub enum CommError {
     /// Another rank failed while this one waited for it or read its memory.
-    #[error("rank {rank}{} failed: {reason}", of_host(host))]
-    RankFailed {
-        /// The rank that failed first.
-        rank: usize,
-        /// Its machine, if the job has several.
-        host: Option<String>,
-        /// Its error, or the message of its panic.
-        reason: String,
-    },
+    #[error("{0}")]
+    RankFailed(#[source] FailedRank),
     /// A rank has ended although this one still waits for it.
     #[error(
         "rank {rank} ended while rank {waiting} waited for its part of an operation; every rank must \
@@ -156,10 +149,28 @@ pub enum CommError {
     },
 }
 
-fn of_host(host: &Option<String>) -> String {
-    host.as_ref()
-        .map_or(String::new(), |host| format!(" on {host}"))
+/// A rank that failed, which ended the waits of others. Found among the causes of any error that it led to.
+#[derive(Clone, Debug)]
+pub struct FailedRank {
+    /// The rank that failed first.
+    pub rank: usize,
+    /// Its machine, if the job has several.
+    pub host: Option<String>,
+    /// Its error, or the message of its panic.
+    pub reason: String,
 }
+
+impl fmt::Display for FailedRank {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {}", self.rank)?;
+        if let Some(host) = &self.host {
+            write!(f, " on {host}")?;
+        }
+        write!(f, " failed: {}", self.reason)
+    }
+}
+
+impl std::error::Error for FailedRank {}
 
 /// How a job of several ranks failed: a rank and its error. Among threads it is the rank that failed
 /// first; a process of an MPI job speaks for itself.

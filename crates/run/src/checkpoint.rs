@@ -20,7 +20,7 @@ use crate::error::RunError;
 pub(crate) const TEXT: &str = "pelton";
 
 /// A vector of numbers with its name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Tensor<'a> {
     name: String,
     dtype: Dtype,

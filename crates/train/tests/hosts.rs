@@ -444,31 +444,50 @@ mod nets {
         assert_eq!(tensors(&out(&whole, 0)), tensors(&out(&stale, 0)));
     }
 
-    /// Each rank keeps its rows of a head in the run folder, so all ranks must see the same folder.
+    /// Rows of a head reach the folder of rank 0, and return to the ranks that resume, be they fewer or more.
     #[test]
-    fn a_head_over_ranks_wants_a_folder_that_all_share() {
+    fn rows_of_a_head_need_no_folder_that_all_share() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
-        let mut config = ImageConfig::for_classify();
-        config.width = 0.125;
-        config.data.paths = vec!["demo:classes:120:4:16".to_string()];
-        config.data.cache_dir = Some(folder.join("cache"));
-        config.fit.epochs = 1;
-        config.fit.batch = 40;
-        let apart = hosts(2, |comm| {
-            train_image(&config, &options(folder, comm.rank(), false), comm)
-        });
-        for result in apart {
-            let error = result.unwrap_err().to_string();
-            assert!(
-                error.contains("give `out` a folder that all ranks share"),
-                "{error}"
-            );
+        let train = |name: &str, ranks: usize, epochs: u64, shared: bool| {
+            let mut config = ImageConfig::for_classify();
+            config.width = 0.125;
+            config.data.paths = vec!["demo:classes:120:4:16".to_string()];
+            config.data.cache_dir = Some(folder.join("cache"));
+            config.fit.epochs = epochs;
+            config.fit.batch = 40;
+            let results = hosts(ranks, |comm| {
+                let rank = if shared { 0 } else { comm.rank() };
+                train_image(&config, &options(&folder.join(name), rank, true), comm)
+            });
+            assert!(results.iter().all(Result::is_ok), "{results:?}");
+        };
+        let model = |name: &str| {
+            let rows = out(&folder.join(name), 0);
+            let files = std::fs::read_dir(rows).unwrap().map(|file| file.unwrap());
+            let mut files: Vec<_> = files
+                .filter(|file| file.file_name().to_str().unwrap().starts_with("model"))
+                .map(|file| std::fs::read(file.path()).unwrap())
+                .collect();
+            files.sort();
+            files
+        };
+        for (name, shared) in [("together", true), ("apart", false)] {
+            train(name, 2, 1, shared);
+            train(name, 2, 3, shared);
         }
-        let together = hosts(2, |comm| {
-            train_image(&config, &options(&folder.join("shared"), 0, false), comm)
-        });
-        assert!(together.iter().all(Result::is_ok), "{together:?}");
+        assert_eq!(model("together").len(), 3, "the net, and rows of two ranks");
+        assert!(model("together") == model("apart"));
+        // On other numbers of ranks.
+        for ranks in [3, 1] {
+            train("fewer", 2, 1, false);
+            train("fewer", ranks, 2, false);
+            assert_eq!(model("fewer").len(), ranks + 1);
+            std::fs::remove_dir_all(folder.join("fewer")).unwrap();
+        }
+        let left = std::fs::read_dir(folder.join("apart")).unwrap();
+        let left: Vec<_> = left.map(|file| file.unwrap().file_name()).collect();
+        assert_eq!(left, ["host-0"], "nothing is left on other hosts");
     }
 
     #[test]

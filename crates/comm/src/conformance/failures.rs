@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::{Comm, CommError, Get, Reduction};
+use crate::{Comm, CommError, FailedRank, Get, Reduction};
 
 /// A case: its name and what the job does until the last rank fails.
 pub type FailureCase = (&'static str, fn(&Comm) -> Result<(), CommError>);
@@ -93,7 +93,7 @@ pub fn check_ends((name, case): FailureCase, comm: &Comm) -> Result<(), CommErro
         start.elapsed()
     );
     match &result {
-        Err(CommError::RankFailed { rank, reason, .. }) => {
+        Err(CommError::RankFailed(FailedRank { rank, reason, .. })) => {
             assert!(*rank == last && reason.contains(REASON), "{name}: {reason}");
         }
         other => panic!("{name} ended with {other:?}"),

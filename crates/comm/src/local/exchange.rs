@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::CommError;
+use crate::error::{CommError, FailedRank};
 
 /// The route of a message: communicator, sender, receiver, tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -207,11 +207,11 @@ impl<M> State<M> {
     fn failure(&self, hosts: &[String]) -> Result<(), CommError> {
         match &self.failure {
             None => Ok(()),
-            Some((rank, reason)) => Err(CommError::RankFailed {
+            Some((rank, reason)) => Err(CommError::RankFailed(FailedRank {
                 rank: *rank,
                 host: hosts.get(*rank).cloned(),
                 reason: reason.clone(),
-            }),
+            })),
         }
     }
 }

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::exchange::{Exchange, Route};
-use crate::CommError;
+use crate::{CommError, FailedRank};
 
 fn route(from: usize, to: usize) -> Route {
     let (context, tag) = (0, 7);
@@ -59,7 +59,10 @@ fn a_failure_ends_a_wait() {
         |exchange| exchange.fail(0, "broken".to_string()),
         |exchange| {
             let error = receive(exchange, 0, 1).unwrap_err();
-            assert!(matches!(error, CommError::RankFailed { rank: 0, .. }));
+            assert!(matches!(
+                error,
+                CommError::RankFailed(FailedRank { rank: 0, .. })
+            ));
         },
     );
 }
@@ -108,13 +111,17 @@ fn one_failure_is_the_first() {
             exchange.fail(0, "zero".to_string());
             let first = exchange.failed_rank().unwrap();
             let error = exchange.failure().unwrap_err();
-            assert!(matches!(error, CommError::RankFailed { rank, .. } if rank == first));
+            assert!(
+                matches!(error, CommError::RankFailed(FailedRank { rank, .. }) if rank == first)
+            );
         },
         |exchange| {
             exchange.fail(1, "one".to_string());
             let first = exchange.failed_rank().unwrap();
             let error = receive(exchange, 0, 1).unwrap_err();
-            assert!(matches!(error, CommError::RankFailed { rank, .. } if rank == first));
+            assert!(
+                matches!(error, CommError::RankFailed(FailedRank { rank, .. }) if rank == first)
+            );
         },
     );
 }

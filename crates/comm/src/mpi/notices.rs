@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 
 use super::raw::{RawComm, Request, forget_done, world_rank};
-use crate::CommError;
+use crate::error::{CommError, FailedRank};
 use crate::heartbeat::Heartbeat;
 
 /// A message of a rank that has ended can still arrive this much later.
@@ -124,11 +124,11 @@ impl Notices {
         }
         match &self.lock().failure {
             None => Ok(()),
-            Some((rank, reason)) => Err(CommError::RankFailed {
+            Some((rank, reason)) => Err(CommError::RankFailed(FailedRank {
                 rank: *rank,
                 host: self.hosts.get().and_then(|hosts| hosts.get(*rank).cloned()),
                 reason: reason.clone(),
-            }),
+            })),
         }
     }
 

@@ -202,8 +202,8 @@ impl World {
     pub(super) fn fail(&self, reason: &str) {
         self.inbox.exchange.fail(self.rank, reason.to_string());
         // If this rank failed because another had, that one is named.
-        if let Err(CommError::RankFailed { rank, reason, .. }) = self.inbox.exchange.failure() {
-            self.tell((Kind::Failed, rank as u32, 0), reason.into());
+        if let Err(CommError::RankFailed(failed)) = self.inbox.exchange.failure() {
+            self.tell((Kind::Failed, failed.rank as u32, 0), failed.reason.into());
         }
     }
 

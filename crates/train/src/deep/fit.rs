@@ -18,6 +18,7 @@ use super::class_means::{ClassMeans, begin_at_means};
 use super::config::FitConfig;
 use super::progress::{NetEpoch, Progress};
 use super::saving;
+use super::sharing;
 use super::source::{BatchSource, Prepared};
 use super::summary::NetSummary;
 use crate::error::TrainError;
@@ -73,11 +74,11 @@ pub(crate) fn fit(
 ) -> Result<NetSummary, TrainError> {
     let comm = context.comm;
     let prepare_s = of.began.elapsed().as_secs_f64();
-    if of.head.is_some() && comm.size() > 1 {
-        saving::check_shared(folder, comm)?;
-    }
+    // Only rows of a head are in files of all ranks.
+    let is_split = of.head.is_some() && comm.size() > 1;
+    let sees = !is_split || sharing::sees(folder, comm)?;
     let progress = if context.folder.resume {
-        saving::resume(folder.path(), of.trainer.as_mut(), comm)?
+        saving::resume((folder.path(), sees), of.trainer.as_mut(), comm)?
     } else {
         None
     };
@@ -131,6 +132,7 @@ pub(crate) fn fit(
         of: &mut of,
         pool: &pool,
         comm,
+        sees,
         began: Instant::now(),
         before: Before {
             wall_s: progress.wall_s,
@@ -171,12 +173,12 @@ pub(crate) fn fit(
     drop(validation);
     // Tests and keeps the best parameters.
     if progress.best.is_some() {
-        saving::load_best(folder.path(), run.of.trainer.as_mut(), comm)?;
+        saving::load_best((folder.path(), sees), run.of.trainer.as_mut(), comm)?;
     }
     // Written before the test, which may fail. A run that ends at once was resumed within an unfinished epoch.
     pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
-    saving::save_model(folder, &progress, trainer, run.of.about, comm)?;
+    saving::save_model((folder, sees), &progress, trainer, run.of.about, comm)?;
     let test = match &run.of.test {
         Some(test) => {
             let steps = test.steps(0);
@@ -272,6 +274,8 @@ struct Run<'r, 'a> {
     of: &'r mut Fit<'a>,
     pool: &'r ThreadPool,
     comm: &'r Comm,
+    /// Whether this rank sees the run folder of rank 0.
+    sees: bool,
     began: Instant,
     before: Before,
     saved: Instant,
@@ -586,7 +590,14 @@ impl Run<'_, '_> {
         progress.load_s = self.before.load_s + source.meters().feed.load_s;
         progress.head = trainer.head().unwrap_or_default().after(self.before.head);
         let about = self.of.about;
-        saving::save_checkpoint(folder, progress, trainer, best, about, self.comm)
+        saving::save_checkpoint(
+            (folder, self.sees),
+            progress,
+            trainer,
+            best,
+            about,
+            self.comm,
+        )
     }
 }
 

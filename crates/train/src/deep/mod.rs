@@ -12,6 +12,7 @@ mod fit;
 mod outcome;
 mod progress;
 mod saving;
+mod sharing;
 mod source;
 mod summary;
 

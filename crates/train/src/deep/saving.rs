@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::path::Path;
 use std::sync::OnceLock;
-use std::time::SystemTime;
 
 use pelton_comm::{Comm, Reduction};
 use pelton_data::DataError;
@@ -14,12 +13,13 @@ use pelton_key::Digest;
 use pelton_nn::{NamedArray, NnError, PARAMETERS, Trainer};
 use pelton_run::{
     Checkpoint, CheckpointFile, Dtype, Entries, Entry, Manifest, RunError, RunFolder, Set, Tensor,
-    write_atomically, write_checkpoint,
+    write_checkpoint,
 };
 use pelton_softmax::{ReadRows, RowBlock};
 use serde::{Deserialize, Serialize};
 
 use super::progress::Progress;
+use super::sharing;
 use crate::error::TrainError;
 
 /// Prefix of names that are not parameters.
@@ -95,10 +95,11 @@ impl<'a> Saved<'a> {
         Ok(saved)
     }
 
-    /// Writes each rank's rows, and on rank 0 the file `name` of the net. All ranks call it.
+    /// Writes each rank's rows, and on rank 0 the file `name` of the net. All ranks call it; `sees` says whether this
+    /// one sees the folder of rank 0.
     fn write(
         &self,
-        folder: &RunFolder,
+        (folder, sees): (&RunFolder, bool),
         (stem, number): (&str, u64),
         name: &str,
         text: &str,
@@ -106,14 +107,20 @@ impl<'a> Saved<'a> {
     ) -> Result<Entries, TrainError> {
         let mut files = Entries::new();
         if !self.blocks.is_empty() {
-            let name = rows_name(stem, number, comm.rank(), comm.size());
-            let entry = write_rows(&folder.file(&name)?, &self.blocks)?;
-            let own = json(&(name, entry));
-            let all = comm.all_gather_ragged(own.as_bytes());
-            for own in all.map_err(DataError::from)? {
-                let own: (String, Entry) = serde_json::from_slice(&own).expect("sent above");
-                files.extend([own]);
+            let name = |rank| rows_name(stem, number, rank, comm.size());
+            let (text, arrays) = rows_of(&self.blocks);
+            let mut own = None;
+            if sees {
+                let (file, arrays) = (folder.file(&name(comm.rank()))?, arrays.clone());
+                own = Some((name(comm.rank()), write_checkpoint(&file, &text, arrays)?));
             }
+            let all = comm.all_gather_ragged(json(&own).as_bytes());
+            for own in all.map_err(DataError::from)? {
+                let own: Option<(String, Entry)> =
+                    serde_json::from_slice(&own).expect("sent above");
+                files.extend(own);
+            }
+            files.extend(sharing::gather(folder, sees, name, (&text, arrays), comm)?);
         }
         if folder.is_written() {
             let mut all = tensors("", &self.parameters);
@@ -138,7 +145,7 @@ fn begin(folder: &RunFolder, set: Set, comm: &Comm) -> Result<(u64, Entries), Tr
 ///
 /// Errors: non-finite numbers on any rank, reported on all; the checkpoint is then unchanged.
 pub(super) fn save_checkpoint(
-    folder: &RunFolder,
+    (folder, sees): (&RunFolder, bool),
     progress: &Progress,
     trainer: &dyn Trainer,
     best: bool,
@@ -149,11 +156,11 @@ pub(super) fn save_checkpoint(
     let (number, before) = begin(folder, Set::Checkpoint, comm)?;
     let name = |stem: &str| format!("{stem}-{number}.safetensors");
     let of = (LAST, number);
-    let mut files = saved.write(folder, of, &name(LAST), &json(progress), comm)?;
+    let mut files = saved.write((folder, sees), of, &name(LAST), &json(progress), comm)?;
     drop(saved);
     if best {
         let saved = Saved::new(trainer, false, (folder, progress), comm)?;
-        files.extend(saved.write(folder, (BEST, number), &name(BEST), "", comm)?);
+        files.extend(saved.write((folder, sees), (BEST, number), &name(BEST), "", comm)?);
     } else {
         files.extend(
             before
@@ -168,7 +175,7 @@ pub(super) fn save_checkpoint(
 ///
 /// Errors: those of [`save_checkpoint`].
 pub(super) fn save_model(
-    folder: &RunFolder,
+    (folder, sees): (&RunFolder, bool),
     progress: &Progress,
     trainer: &dyn Trainer,
     about: &str,
@@ -176,7 +183,7 @@ pub(super) fn save_model(
 ) -> Result<(), TrainError> {
     let saved = Saved::new(trainer, false, (folder, progress), comm)?;
     let (number, _) = begin(folder, Set::Model, comm)?;
-    let files = saved.write(folder, (MODEL, number), PARAMETERS, "", comm)?;
+    let files = saved.write((folder, sees), (MODEL, number), PARAMETERS, "", comm)?;
     commit(folder, Set::Model, number, files, about)
 }
 
@@ -193,8 +200,8 @@ fn commit(
     Ok(folder.commit(set, number, files)?)
 }
 
-/// Writes one rank's file of rows.
-fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<Entry, RunError> {
+/// Text and arrays of one rank's file of rows.
+fn rows_of<'a>(blocks: &'a [RowBlock<'_>]) -> (String, Vec<Tensor<'a>>) {
     let rows: Vec<Rows> = blocks
         .iter()
         .map(|block| Rows {
@@ -208,7 +215,7 @@ fn write_rows(file: &Path, blocks: &[RowBlock<'_>]) -> Result<Entry, RunError> {
         Tensor::new(block.name.clone(), Dtype::F32, &block.values)
             .shaped(&[block.values.len() / block.width.max(1), block.width])
     });
-    write_checkpoint(file, &json(&rows), all.collect())
+    (json(&rows), all.collect())
 }
 
 /// Writes the net of a model to another folder, with these rows instead of its own.
@@ -226,7 +233,8 @@ pub(crate) fn write_model(
         blocks,
     };
     let (number, _) = folder.begin(Set::Model)?;
-    let files = saved.write(folder, (MODEL, number), PARAMETERS, "", &Comm::alone())?;
+    let (of, alone) = ((MODEL, number), Comm::alone());
+    let files = saved.write((folder, true), of, PARAMETERS, "", &alone)?;
     commit(folder, Set::Model, number, files, about)
 }
 
@@ -368,38 +376,40 @@ fn arrays(checkpoint: &Checkpoint<'_>) -> Result<(Vec<NamedArray>, Vec<NamedArra
 
 /// Resumes from rank 0's checkpoint; `None` if it has none. All ranks call it.
 pub(super) fn resume(
-    folder: &Path,
+    (folder, sees): (&Path, bool),
     trainer: &mut dyn Trainer,
     comm: &Comm,
 ) -> Result<Option<Progress>, TrainError> {
-    let Some(manifest) = checkpoint(folder, comm)? else {
+    let Some(manifest) = checkpoint(folder, sees, comm)? else {
         return Ok(None);
     };
-    let text = load(&manifest, LAST, trainer, true, comm)?;
+    let text = load((&manifest, sees), LAST, trainer, true, comm)?;
     let progress = serde_json::from_str(&text);
     let damaged = |_| TrainError::checkpoint(&manifest.path(LAST), "is damaged (progress)");
     progress.map(Some).map_err(damaged)
 }
 
 /// The manifest of rank 0's checkpoint. All ranks call it.
-fn checkpoint(folder: &Path, comm: &Comm) -> Result<Option<Manifest>, TrainError> {
+fn checkpoint(folder: &Path, sees: bool, comm: &Comm) -> Result<Option<Manifest>, TrainError> {
     let set = Set::Checkpoint;
     let bytes = comm.from_first(|| {
         let manifest = Manifest::open(folder, set)?;
         Ok::<_, TrainError>(manifest.map(|manifest| manifest.to_bytes()))
     })?;
+    let scratch = sharing::scratch(folder, comm);
+    let folder = if sees { folder } else { &scratch };
     let parsed = bytes.map(|bytes| Manifest::parse(&bytes, folder, set));
     Ok(parsed.transpose()?)
 }
 
 /// Takes the best parameters of rank 0's checkpoint. All ranks call it.
 pub(super) fn load_best(
-    folder: &Path,
+    (folder, sees): (&Path, bool),
     trainer: &mut dyn Trainer,
     comm: &Comm,
 ) -> Result<(), TrainError> {
-    if let Some(manifest) = checkpoint(folder, comm)? {
-        load(&manifest, BEST, trainer, false, comm)?;
+    if let Some(manifest) = checkpoint(folder, sees, comm)? {
+        load((&manifest, sees), BEST, trainer, false, comm)?;
     }
     Ok(())
 }
@@ -409,7 +419,7 @@ pub(crate) fn load_parameters(
     manifest: &Manifest,
     trainer: &mut dyn Trainer,
 ) -> Result<(), TrainError> {
-    load(manifest, MODEL, trainer, false, &Comm::alone())?;
+    load((manifest, true), MODEL, trainer, false, &Comm::alone())?;
     Ok(())
 }
 
@@ -423,41 +433,9 @@ pub(super) fn digest(trainer: &dyn Trainer) -> Result<u64, TrainError> {
     Ok(Digest::new("parameters").words(words).value())
 }
 
-/// Refuses a folder of checkpoints that only some ranks can see, since each rank keeps its rows of a head in it. All
-/// ranks call it.
-///
-/// Rank 0 leaves a file there for a moment, which the others look for.
-pub(super) fn check_shared(folder: &RunFolder, comm: &Comm) -> Result<(), TrainError> {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let mut name = [
-        now.unwrap_or_default().as_nanos() as u64,
-        std::process::id().into(),
-    ];
-    comm.broadcast(&mut name, 0)?;
-    let token = folder.file(&format!("checkpoint/shared-{:x}-{:x}", name[0], name[1]))?;
-    if comm.rank() == 0 {
-        write_atomically(&token, |_| Ok(()))?;
-    }
-    comm.barrier()?;
-    let seen = token.exists();
-    comm.barrier()?;
-    if comm.rank() == 0 {
-        drop(std::fs::remove_file(&token));
-    }
-    if seen {
-        Ok(())
-    } else {
-        Err(TrainError::config(format!(
-            "{}: rank {} does not see files that rank 0 writes, but each rank saves its rows of the head there; give `out` a folder that all ranks share",
-            folder.path().display(),
-            comm.rank()
-        )))
-    }
-}
-
 /// Loads the files of a stem; returns the text. All ranks call it.
 fn load(
-    manifest: &Manifest,
+    (manifest, sees): (&Manifest, bool),
     stem: &'static str,
     trainer: &mut dyn Trainer,
     with_state: bool,
@@ -473,6 +451,8 @@ fn load(
     if with_state {
         trainer.set_state(state).map_err(misfit)?;
     }
+    let is_rows = |name: &str| name.starts_with(stem) && name.ends_with(".rows");
+    let _copied = sharing::copy(manifest, sees, is_rows, comm)?;
     let rows = Shards::new(manifest, stem);
     if !rows.files()?.is_empty() {
         let taken = rows.taken(|read| trainer.set_row_blocks(read))?;
