@@ -56,6 +56,7 @@ class Hosts:
                 mount --bind {self.disk(i)} {DISK}
                 mount --bind {self.base}/hosts /etc/hosts
                 mount -t tmpfs tmpfs /dev/shm
+                mount -t sysfs sysfs /sys
                 ip link set lo up
                 echo ready
                 exec sleep 86400
@@ -123,13 +124,13 @@ class Hosts:
             shape = ["tc", "qdisc", "replace", "dev", "veth0", "root", "tbf", "rate", rate, "burst", "128kb", "latency", "50ms"]
             quietly(*self._enter(i), *shape)
 
-    @contextlib.contextmanager
-    def small_disk(self, host: int, size: str):  # type: ignore[no-untyped-def]
-        """While this lasts, the host's folder ``small`` holds no more than ``size``."""
-        (self.disk(host) / "small").mkdir(exist_ok=True)
-        quietly(*self._enter(host), "mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", DISK / "small")
-        yield
-        quietly(*self._enter(host), "umount", "-l", DISK / "small", check=False)
+    def small_disk(self, host: int, size: str) -> None:
+        """The host's folder ``small`` holds no more than ``size``, from now on."""
+        small = self.disk(host) / "small"
+        new = not small.exists()
+        small.mkdir(exist_ok=True)
+        how = ["-t", "tmpfs", "-o", f"size={size}"] if new else ["-o", f"remount,size={size}"]
+        quietly(*self._enter(host), "mount", *how, "tmpfs", DISK / "small")
 
 
 class Process:

@@ -81,3 +81,122 @@ def test_hosts_train_the_model_that_threads_do(line: list[str], hosts: Hosts, tm
     assert models[0].read_bytes() == models[1].read_bytes()
     # Others write nothing but what they keep of the data.
     assert not (hosts.disk(1) / "run").exists()
+
+
+def environment(path: Path) -> dict[str, str]:
+    """Variables for a launcher whose programs are there."""
+    root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return {**root, "PATH": f"{path.parent}:/usr/bin:/bin:/usr/sbin:/sbin"}
+
+
+def recipe(name: str, hosts: Hosts) -> list[Process]:
+    """Starts ``train linear`` on three hosts as that launcher is used; the first process is that of rank 0's output."""
+    command = [PELTON, *LINEAR, "--overwrite"]
+    if name == "variables":
+        return hosts.start_ranks(*command)
+    if name == "torchrun":
+        torchrun = Path(sys.executable).with_name("torchrun")
+        if not torchrun.exists():
+            pytest.skip("SKIPPED: torchrun is not installed")
+        nodes = ["--nnodes", 3, "--nproc-per-node", 1, "--master-addr", "h0", "--master-port", 29500, "--no-python"]
+        return [hosts.start(i, torchrun, *nodes, "--node-rank", i, *command) for i in range(3)]
+    if name == "slurm":
+        step = {"SLURM_STEP_ID": 0, "SLURM_STEP_NUM_TASKS": 3, "MASTER_ADDR": "h0", "MASTER_PORT": 29600}
+        return [hosts.start(i, *command, SLURM_PROCID=i, **step) for i in range(3)]
+    # The system's, and those that ./test mpi has installed.
+    folder = Path(os.environ.get("PELTON_MPI_FOLDER", "/nowhere")) / name / "bin"
+    mpiexec = folder / "mpiexec" if name != "system" else Path(shutil.which("mpirun") or "/nowhere")
+    if not mpiexec.exists():
+        pytest.skip(f"SKIPPED: MPI ({name}) is not installed; ./test mpi installs it")
+    shell = hosts.base / "rsh"
+    net = "10.88.0.0/24"
+    if name == "system":
+        flags = ["--host", "h0,h1,h2", "--mca", "plm_rsh_agent", shell, "--mca", "btl_tcp_if_include", net, "--mca", "oob_tcp_if_include", net]
+    elif name == "openmpi":
+        flags = ["--host", "h0,h1,h2", "--prtemca", "plm_ssh_agent", shell, "--mca", "btl_tcp_if_include", net, "--prtemca", "oob_tcp_if_include", net]
+    else:
+        flags = ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", "h0,h1,h2", *(["-iface", "veth0"] if name == "mpich" else ["-ppn", 1])]
+    return [hosts.start(0, mpiexec, *flags, "-n", 3, *command, I_MPI_ROOT=folder.parent, **environment(mpiexec))]
+
+
+@pytest.mark.parametrize("name", ["variables", "torchrun", "slurm", "system", "mpich", "impi-rt", "openmpi"])
+def test_recipes_train_the_same_model(name: str, hosts: Hosts, tmp_path: Path) -> None:
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    for folder in (alone, *map(hosts.disk, range(3))):
+        write_rows(folder)
+    finish(recipe(name, hosts))
+    assert summary(hosts.disk(0))["ranks"] == 3
+    subprocess.run([PELTON, *LINEAR, "--ranks", "3"], cwd=alone, check=True, capture_output=True)
+    models = [folder / "run/model.safetensors" for folder in (alone, hosts.disk(0))]
+    assert models[0].read_bytes() == models[1].read_bytes()
+
+
+# Reads peers' memory until it is ended.
+READS = ["bench", "demo:higgs:60000", "--batch", "100", "--epochs", "100000", "--cache", "peers"]
+
+
+def reading(hosts: Hosts, seconds: float) -> list[Process]:
+    ranks = hosts.start_ranks(PELTON, *READS, PELTON_HEARTBEAT_SECONDS=seconds, PELTON_LOG="debug")
+    for rank in ranks:
+        rank.wait_for("memory is ready", 60)
+    time.sleep(0.5)
+    return ranks
+
+
+@pytest.mark.parametrize("fault", ["kill", "cut", *(["stop"] if ALL else [])])
+def test_a_host_that_fails_is_named(fault: str, hosts: Hosts) -> None:
+    ranks = reading(hosts, 3)
+    if fault == "cut":
+        hosts.cut(1)
+    else:
+        ranks[1].signal(signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+    for rank in (ranks[0], ranks[2]):
+        assert rank.wait(30) == 1
+        message = rank.output.splitlines()[-1]
+        assert message.startswith("pelton: rank 1 on h1 failed: "), message
+
+
+@pytest.mark.parametrize("fault", ["cut", *(["stop"] if ALL else [])])
+def test_what_lasts_a_moment_ends_nothing(fault: str, hosts: Hosts) -> None:
+    ranks = reading(hosts, 6)
+    if fault == "cut":
+        hosts.cut(1)
+        time.sleep(3)
+        hosts.join(1)
+    else:
+        ranks[1].signal(signal.SIGSTOP)
+        time.sleep(3)
+        ranks[1].signal(signal.SIGCONT)
+    time.sleep(8)
+    assert all(rank.process.poll() is None for rank in ranks), ranks[0].output
+    # Any rank's interruption ends all.
+    ranks[2].signal(signal.SIGINT)
+    assert ranks[0].wait(10) == 130
+    assert "interrupted" in ranks[0].output
+    assert [rank.wait(10) for rank in ranks[1:]] == [0, 0]
+
+
+def test_what_a_host_has_otherwise_is_named(hosts: Hosts) -> None:
+    for i in range(3):
+        write_rows(hosts.disk(i), seed=1 + (i == 2))
+    for process in hosts.start_ranks(PELTON, *LINEAR):
+        assert process.wait() == 2
+        assert "rank 2 has" in process.output, process.output
+    assert not (hosts.disk(0) / "run").exists()
+
+
+def test_a_full_disk_loses_no_checkpoint(hosts: Hosts) -> None:
+    """Rank 0's disk is full: it says so, the others name it, and the run goes on when there is room."""
+    for i in range(3):
+        write_text(hosts.disk(i))
+    line = ["train", "language", "text.txt", "--hidden", "200", "--out", "small/run", "--resume", "--epochs", 3]
+    hosts.small_disk(0, "4m")
+    first = hosts.start_ranks(PELTON, *line)
+    codes = [process.wait() for process in first]
+    assert codes == [1, 1, 1] and "No space left" in first[0].output, (codes, first[0].output)
+    assert "rank 0 on h0 failed" in first[2].output, first[2].output
+    hosts.small_disk(0, "100m")
+    again = hosts.start_ranks(PELTON, *line)
+    finish(again)
+    assert "epoch 3" in again[0].output and "epoch 1" not in again[0].output, again[0].output

@@ -1,6 +1,6 @@
 //! Starts the ranks of a job: threads of this process, or the processes that a launcher started.
 
-use pelton_comm::{Comm, FailedRank, Launched, RankError, launched, run_ranks_over};
+use pelton_comm::{Comm, EndedRank, FailedRank, Launched, RankError, launched, run_ranks_over};
 use pelton_train::{DataError, Event, RunContext, TrainError};
 
 use crate::console::{Console, interrupt_flag};
@@ -108,14 +108,18 @@ fn failure(failed: RankError<TrainError>) -> Failure {
 
 /// The rank whose failure caused this error.
 fn failed_rank(error: &TrainError) -> Option<FailedRank> {
-    let mut cause: Option<&dyn std::error::Error> = Some(error);
-    while let Some(error) = cause {
-        if let Some(failed) = error.downcast_ref::<FailedRank>() {
-            return Some(failed.clone());
-        }
-        cause = error.source();
-    }
-    None
+    causes(error).find_map(|cause| cause.downcast_ref().cloned())
+}
+
+/// Whether another rank ended or failed while this one waited for it.
+fn is_of_others(error: &TrainError) -> bool {
+    causes(error).any(|cause| cause.is::<FailedRank>() || cause.is::<EndedRank>())
+}
+
+/// An error and its causes.
+fn causes(error: &TrainError) -> impl Iterator<Item = &(dyn std::error::Error + 'static)> {
+    let first: &(dyn std::error::Error + 'static) = error;
+    std::iter::successors(Some(first), |error| error.source())
 }
 
 mod processes {
@@ -127,7 +131,7 @@ mod processes {
 
     use crate::console::{say, say_error};
     use crate::output::Failure;
-    use crate::ranks::failure;
+    use crate::ranks::{failure, is_of_others};
 
     /// How long the other ranks wait for rank 0 to report the error.
     const AFTER_RANK_0: Duration = Duration::from_secs(3);
@@ -143,7 +147,7 @@ mod processes {
             let rank = comm.rank();
             match job(comm) {
                 // This rank waited for an interrupted one.
-                Err(TrainError::Data(DataError::Comm(_))) if interrupt.load(Ordering::Relaxed) => {
+                Err(error) if interrupt.load(Ordering::Relaxed) && is_of_others(&error) => {
                     let job = "ranks waited for one another";
                     Ok((rank, Err(TrainError::stopped(job))))
                 }

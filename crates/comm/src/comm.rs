@@ -18,8 +18,8 @@ use crate::underway::{Underway, copy_parts};
 
 /// Tags below are the caller's; from here on they number collective operations.
 const FIRST_TAG: u32 = 1 << 16;
-/// Collective operations that can run at once; more than fit in memory.
-const TAGS: u64 = 1 << 20;
+/// Collective operations that can run at once; more than fit in memory. Intel MPI has tags up to 2¹⁹ over some networks.
+const TAGS: u64 = 1 << 18;
 /// The largest tag that is used.
 #[cfg(not(loom))]
 pub(crate) const LARGEST_TAG: u32 = FIRST_TAG + TAGS as u32 - 1;

@@ -12,16 +12,8 @@ pub enum CommError {
     #[error("{0}")]
     RankFailed(#[source] FailedRank),
     /// A rank has ended although this one still waits for it.
-    #[error(
-        "rank {rank} ended while rank {waiting} waited for its part of an operation; every rank must \
-         make the same calls"
-    )]
-    RankEnded {
-        /// The rank that ended.
-        rank: usize,
-        /// The rank that waited.
-        waiting: usize,
-    },
+    #[error("{0}")]
+    RankEnded(#[source] EndedRank),
     /// This rank panicked.
     #[error("panicked: {message}")]
     Panicked {
@@ -171,6 +163,18 @@ impl fmt::Display for FailedRank {
 }
 
 impl std::error::Error for FailedRank {}
+
+/// A rank that ended although another still waited for it. Found among the causes of any error that it led to.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "rank {rank} ended while rank {waiting} waited for its part of an operation; every rank must make the same calls"
+)]
+pub struct EndedRank {
+    /// The rank that ended.
+    pub rank: usize,
+    /// The rank that waited.
+    pub waiting: usize,
+}
 
 /// How a job of several ranks failed: a rank and its error. Among threads it is the rank that failed
 /// first; a process of an MPI job speaks for itself.

@@ -55,7 +55,7 @@ pub mod conformance;
 
 pub use agree::Alike;
 pub use comm::{Comm, Traffic};
-pub use error::{CommError, FailedRank, RankError};
+pub use error::{CommError, EndedRank, FailedRank, RankError};
 pub use launcher::{Launched, Meeting, launched};
 pub use number::{Number, Reduction};
 pub use operation::share;

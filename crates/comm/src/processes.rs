@@ -34,7 +34,7 @@ enum World {
 /// [`CommError::Meeting`] if not all processes come, or one of another version does.
 pub fn run_launched<T, E, F>(
     launched: &Launched,
-    asked: &AtomicBool,
+    asked: &Arc<AtomicBool>,
     wait: &mut dyn FnMut(&str),
     job: F,
 ) -> Result<T, RankError<E>>
@@ -61,6 +61,10 @@ where
             Err(CommError::Panicked { message }.into())
         });
         let reason = result.as_ref().err().map(ToString::to_string);
+        // Before the end, which others would take for a fault.
+        if asked.load(Ordering::Relaxed) {
+            world.ask();
+        }
         let ended = match &world {
             World::Mpi(world) => world.end(reason.as_deref()),
             World::Tcp(world) => world.end(reason.as_deref()),
@@ -92,12 +96,12 @@ pub(crate) fn host_name() -> String {
 impl World {
     fn join(
         launched: &Launched,
-        asked: &AtomicBool,
+        asked: &Arc<AtomicBool>,
         wait: &mut dyn FnMut(&str),
     ) -> Result<(World, Comm), CommError> {
         match launched {
             Launched::Mpi { .. } => {
-                let world = mpi::World::start()?;
+                let world = mpi::World::start(asked)?;
                 let comm = world.comm()?;
                 let hosts = comm.all_gather_ragged(host_name().as_bytes())?;
                 if hosts.iter().any(|host| *host != hosts[0]) {
@@ -116,28 +120,25 @@ impl World {
         }
     }
 
-    /// Notifies the others when `asked` is set here, and sets it when another rank was interrupted, until the job is
-    /// over. Runs in a separate thread, since a rank that computes or reads does not communicate; under MPI it also sends
-    /// heartbeats.
+    /// Notifies all others of an interruption.
+    fn ask(&self) {
+        match self {
+            World::Mpi(world) => drop(world.notices.ask()),
+            World::Tcp(world) => world.ask_all(),
+        }
+    }
+
+    /// Notifies the others when `asked` is set, until the job is over. Runs in a separate thread, since a rank that
+    /// computes or reads does not communicate; under MPI it also hears the others and sends heartbeats.
     fn tend(&self, asked: &AtomicBool, over: &AtomicBool) {
         let (mut reported, mut beaten) = (false, Instant::now());
         while !over.load(Ordering::Relaxed) {
-            let others = match self {
-                World::Mpi(world) => {
-                    world.tend(&mut beaten);
-                    world.notices.is_asked()
-                }
-                World::Tcp(world) => world.is_asked(),
-            };
-            if !reported && others {
-                asked.store(true, Ordering::Relaxed);
+            if let World::Mpi(world) = self {
+                world.tend(&mut beaten);
+            }
+            if !reported && asked.load(Ordering::Relaxed) {
                 reported = true;
-            } else if !reported && asked.load(Ordering::Relaxed) {
-                match self {
-                    World::Mpi(world) => drop(world.notices.ask()),
-                    World::Tcp(world) => world.ask_all(),
-                }
-                reported = true;
+                self.ask();
             }
             thread::sleep(LISTEN);
         }

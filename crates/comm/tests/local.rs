@@ -7,7 +7,7 @@ use std::time::Instant;
 use pelton_comm::conformance::{
     CASES, FAILURES, REASON, WITHIN, check_comm, check_ends, failing_rank,
 };
-use pelton_comm::{Comm, CommError, RankError, run_ranks};
+use pelton_comm::{Comm, CommError, EndedRank, RankError, run_ranks};
 
 const RANKS: [usize; 5] = [1, 2, 3, 4, 7];
 
@@ -91,7 +91,10 @@ fn a_rank_that_ends_early_is_named() {
         comm.receive::<u8>(1, 0, &mut [0])
     });
     let error = error.unwrap_err();
-    let expected = matches!(error.source, CommError::RankEnded { rank: 1, .. });
+    let expected = matches!(
+        error.source,
+        CommError::RankEnded(EndedRank { rank: 1, .. })
+    );
     assert!(expected, "{error}");
 }
 

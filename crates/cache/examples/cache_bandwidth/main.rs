@@ -25,7 +25,6 @@ use pelton_comm::{Comm, Launched, launched, run_launched, run_ranks};
 use pelton_format::{Dataset, OpenOptions};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
-use std::sync::atomic::AtomicBool;
 use turns::{Range, in_turns, memcpy};
 
 /// Sizes of records: a page, and an image of ImageNet.
@@ -52,7 +51,7 @@ fn main() {
             Launched::Mpi { .. } => "mpi",
             Launched::Tcp(_) => "tcp",
         };
-        let asked = AtomicBool::new(false);
+        let asked = Arc::default();
         run_launched(&how, &asked, &mut |_| (), |comm| {
             measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
         })

@@ -13,7 +13,7 @@
 mod turns;
 
 use pelton_comm::{Comm, CommError, Get, Launched, Window, launched, run_launched, run_ranks};
-use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
 use turns::{Range, in_turns, memcpy};
 
 /// Sizes of reads: a page, and an image of ImageNet.
@@ -37,7 +37,7 @@ fn main() {
             Launched::Mpi { .. } => "mpi",
             Launched::Tcp(_) => "tcp",
         };
-        let asked = AtomicBool::new(false);
+        let asked = Arc::default();
         run_launched(&how, &asked, &mut |_| (), |comm| {
             measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
         })

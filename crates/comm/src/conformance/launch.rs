@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio, exit};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt, fs, io, thread};
 
@@ -147,7 +148,7 @@ pub fn asked_for() -> Option<String> {
 pub fn run_or_end<E: fmt::Display + From<CommError>>(job: impl FnOnce(Comm) -> Result<(), E>) {
     let alone = |rank, source: E| RankError { rank, source };
     let result = match launched() {
-        Ok(Some(how)) => run_launched(&how, &AtomicBool::new(false), &mut |_| (), job),
+        Ok(Some(how)) => run_launched(&how, &Arc::default(), &mut |_| (), job),
         Ok(None) => job(Comm::alone()).map_err(|source| alone(0, source)),
         Err(error) => Err(alone(0, error.into())),
     };

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::error::{CommError, FailedRank};
+use crate::error::{CommError, EndedRank, FailedRank};
 
 /// The route of a message: communicator, sender, receiver, tag.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -118,10 +118,10 @@ impl<M> Exchange<M> {
         }
         state.failure(&self.hosts)?;
         if state.ended[route.from] {
-            return Err(CommError::RankEnded {
+            return Err(CommError::RankEnded(EndedRank {
                 rank: route.from,
                 waiting: route.to,
-            });
+            }));
         }
         Ok(None)
     }

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::exchange::{Exchange, Route};
-use crate::{CommError, FailedRank};
+use crate::{CommError, EndedRank, FailedRank};
 
 fn route(from: usize, to: usize) -> Route {
     let (context, tag) = (0, 7);
@@ -77,7 +77,10 @@ fn what_was_sent_before_the_end_arrives() {
         |exchange| {
             assert_eq!(receive(exchange, 0, 1).unwrap(), 1);
             let error = receive(exchange, 0, 1).unwrap_err();
-            assert!(matches!(error, CommError::RankEnded { rank: 0, .. }));
+            assert!(matches!(
+                error,
+                CommError::RankEnded(EndedRank { rank: 0, .. })
+            ));
         },
     );
 }

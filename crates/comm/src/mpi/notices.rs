@@ -3,13 +3,13 @@
 //! Notices use a separate communicator and are checked wherever a rank waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use super::raw::{RawComm, Request, forget_done, world_rank};
-use crate::error::{CommError, FailedRank};
+use crate::error::{CommError, EndedRank, FailedRank};
 use crate::heartbeat::Heartbeat;
 
 /// A message of a rank that has ended can still arrive this much later.
@@ -24,8 +24,8 @@ pub(crate) struct Notices {
     comm: RawComm,
     /// Whether any notice has arrived: until then the check in every round of a wait needs no lock.
     heard: AtomicBool,
-    /// Whether another rank was interrupted.
-    asked: AtomicBool,
+    /// Set when another rank was interrupted.
+    asked: Arc<AtomicBool>,
     pub(super) heartbeat: Heartbeat,
     /// By rank: its machine, for messages, if there are several.
     pub(crate) hosts: OnceLock<Vec<String>>,
@@ -44,12 +44,16 @@ struct State {
 
 impl Notices {
     /// `silence` is how long a rank may be silent before it counts as failed.
-    pub(super) fn new(comm: RawComm, silence: Duration) -> Result<Notices, CommError> {
+    pub(super) fn new(
+        comm: RawComm,
+        silence: Duration,
+        asked: Arc<AtomicBool>,
+    ) -> Result<Notices, CommError> {
         Ok(Notices {
             heartbeat: Heartbeat::new(comm.size()?, silence, silence),
             comm,
             heard: AtomicBool::new(false),
-            asked: AtomicBool::new(false),
+            asked,
             hosts: OnceLock::new(),
             state: Mutex::new(State {
                 ended: vec![None; comm.size()?],
@@ -140,17 +144,14 @@ impl Notices {
         self.failure()?;
         let waiting = world_rank();
         match self.lock().ended[rank] {
-            Some(at) if at.elapsed() > STRAGGLERS => Err(CommError::RankEnded { rank, waiting }),
+            Some(at) if at.elapsed() > STRAGGLERS => {
+                Err(CommError::RankEnded(EndedRank { rank, waiting }))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Whether another rank was interrupted.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.asked.load(Ordering::Acquire)
-    }
-
-    /// Notifies all other ranks that this one was interrupted.
+    /// Notifies all other ranks of an interruption.
     pub(crate) fn ask(&self) -> Result<(), CommError> {
         let (own, ranks) = (world_rank(), self.lock().ended.len());
         for rank in (0..ranks).filter(|rank| *rank != own) {

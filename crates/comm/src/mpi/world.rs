@@ -1,6 +1,6 @@
 //! State of a job under MPI.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -37,13 +37,13 @@ struct Kept {
 }
 
 impl World {
-    pub(crate) fn start() -> Result<Arc<World>, CommError> {
+    pub(crate) fn start(asked: &Arc<AtomicBool>) -> Result<Arc<World>, CommError> {
         // Before MPI runs, which has no orderly end after this error.
         let silence = heartbeat::limit()?;
         let session = Session::start()?;
         let comm = session.world().duplicate()?;
         let world = World {
-            notices: Notices::new(comm, silence)?,
+            notices: Notices::new(comm, silence, Arc::clone(asked))?,
             reads: AtomicU32::new(0),
             kept: Mutex::default(),
             session: Some(session),

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -68,17 +69,19 @@ impl Listener {
         token: u128,
         within: Duration,
     ) -> Result<(Comm, Job), CommError> {
-        let hosts = Vec::new();
-        let world = self.join(rank, (addresses, hosts), token, within)?;
+        let alone = (Vec::new(), Arc::default());
+        let world = self.join(rank, addresses, alone, token, within)?;
         let job = world.job();
         Ok((Comm::new(Box::new(Link::of_all(world))), job))
     }
 
-    /// The same, with names of the machines for messages if there are several.
+    /// The same, with names of the machines for messages if there are several, and a flag that is set when another rank
+    /// was interrupted.
     pub(super) fn join(
         self,
         rank: usize,
-        (addresses, hosts): (&[SocketAddr], Vec<String>),
+        addresses: &[SocketAddr],
+        of_all: (Vec<String>, Arc<AtomicBool>),
         token: u128,
         within: Duration,
     ) -> Result<Arc<World>, CommError> {
@@ -112,7 +115,7 @@ impl Listener {
         }
         // Others may still wait for one another.
         let heartbeat = Heartbeat::new(size, silence, within);
-        World::start(rank, peers, hosts, heartbeat).map_err(|source| lost(rank, source))
+        World::start(rank, peers, of_all, heartbeat).map_err(|source| lost(rank, source))
     }
 
     /// The next rank that calls. Others are sent away.

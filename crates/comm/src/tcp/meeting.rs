@@ -47,7 +47,7 @@ impl Meeting {
     /// Meets the other processes and connects all.
     pub(crate) fn connect(
         &self,
-        asked: &AtomicBool,
+        asked: &Arc<AtomicBool>,
         mention: &mut dyn FnMut(&str),
     ) -> Result<Arc<World>, CommError> {
         let mut patience = Patience {
@@ -65,7 +65,13 @@ impl Meeting {
         if hosts.iter().all(|host| *host == hosts[0]) {
             hosts.clear();
         }
-        listener.join(self.rank, (&addresses, hosts), token, WITHIN)
+        listener.join(
+            self.rank,
+            &addresses,
+            (hosts, Arc::clone(asked)),
+            token,
+            WITHIN,
+        )
     }
 
     fn failed(&self, reason: String) -> CommError {

@@ -41,8 +41,8 @@ pub(super) struct Inbox {
     pub(super) exchange: Exchange<Bytes>,
     windows: Mutex<HashMap<u64, Bytes>>,
     heartbeat: Heartbeat,
-    /// Whether another rank was interrupted.
-    asked: AtomicBool,
+    /// Set when another rank was interrupted.
+    asked: Arc<AtomicBool>,
 }
 
 /// A connection on which every byte is a sign of life.
@@ -78,14 +78,14 @@ impl World {
     pub(super) fn start(
         rank: usize,
         peers: Vec<Option<TcpStream>>,
-        hosts: Vec<String>,
+        (hosts, asked): (Vec<String>, Arc<AtomicBool>),
         heartbeat: Heartbeat,
     ) -> io::Result<Arc<World>> {
         let inbox = Arc::new(Inbox {
             exchange: Exchange::new(peers.len()).on(hosts),
             windows: Mutex::default(),
             heartbeat,
-            asked: AtomicBool::new(false),
+            asked,
         });
         let (writing, written) = channel();
         let mut outboxes = Vec::with_capacity(peers.len());
@@ -166,12 +166,7 @@ impl World {
         Comm::new(Box::new(Link::of_all(Arc::clone(self))))
     }
 
-    /// Whether another rank was interrupted.
-    pub(crate) fn is_asked(&self) -> bool {
-        self.inbox.asked.load(Ordering::Relaxed)
-    }
-
-    /// Notifies all other ranks that this one was interrupted.
+    /// Notifies all other ranks of an interruption.
     pub(crate) fn ask_all(&self) {
         self.tell((Kind::Asked, 0, 0), Bytes::new());
     }
