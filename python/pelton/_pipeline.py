@@ -6,6 +6,7 @@ import copy
 import json
 import operator
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -371,6 +372,37 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """How records are read: ``"auto"``, ``"direct"``, ``"window"`` or ``"scatter"``. The order stays the same."""
         return self._then(Step("access", terms={"access": path}))
 
+    def peers(
+        self,
+        memory: int | str | None = None,
+        *,
+        mode: str = "ordered",
+        unit_bytes: int | str = "1MiB",
+        near: bool = False,
+    ) -> Pipeline[T]:
+        """Reads the data through the memory of all ranks (DeepIO): each rank loads a part of it once, and the others read
+        that part from its memory, over MPI under ``mpiexec`` and ``srun``, otherwise over TCP. One rank keeps the data in its
+        own memory. All ranks begin their loops together.
+
+        ``memory`` is that of all ranks together, a size or a share of the data such as ``"1/4"``; by default it holds all of
+        it. Where it does not, ``mode="ordered"`` keeps the order and reads the rest from the files, one by one;
+        ``"opportunistic"`` draws from what is in memory, load by load (``"opportunistic:LOADS"`` an epoch), and reads
+        ``unit_bytes`` at once. ``near`` gives an example to the rank that holds it: the batches of all ranks together stay
+        the same, their parts do not.
+        """
+        share_of = re.fullmatch(r"\s*(\d+)\s*/\s*(\d+)\s*", str("1/1" if memory is None else memory))
+        part = float(share_of[1]) / float(share_of[2]) if share_of and int(share_of[2]) else None
+        if share_of and not (part and part <= 1):
+            raise ConfigurationError(f"`memory` is {memory!r}; give a share of the data from above 0 to 1/1, or a size")
+        config = {
+            "memory_bytes": 0 if part else parse_bytes(memory or 0),
+            "memory_share": part,
+            "mode": mode,
+            "unit_bytes": parse_bytes(unit_bytes),
+            "near": bool(near),
+        }
+        return self._then(Step("peers", terms={"peers": config}))
+
     def shard(self, rank: int, world_size: int) -> Pipeline[T]:
         """This process takes the share of ``rank``, of ``world_size`` ranks, of every batch. By default it is the rank of
         ``torch.distributed`` if that is initialised when a loop starts, else the rank in the launcher's environment
@@ -677,6 +709,10 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             "access": "auto",
             **steps.terms,
         }
+        if "peers" in terms:
+            terms["ranks"] = self._world().size
+            if self._items is not None:
+                raise ConfigurationError("items are made by this program, so .peers() has nothing to read; leave it out")
         chains: list[Chain] = []
         if self._items is None:
             source = _pelton.Source(json.dumps(self._data))
@@ -713,7 +749,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
                 native = native.with_functions(caller, maps is before)
         ids = None if kept is None else np.flatnonzero(kept)
         fill = self._filled if self._batch_columns() or steps.included else None
-        return Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)
+        run = Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)
+        run.peers = "peers" in terms
+        return run
 
 
 # The pipelines that are being opened, by process and id.

@@ -22,7 +22,7 @@ from ._batch import Batch, Samples, from_native
 from ._processes import Processes
 from ._stage import Chain
 from ._workers import Told, Worker, mixed, this_worker
-from ._world import World, compare
+from ._world import World, compare, connect, end_all
 
 ConfigurationError = _pelton.ConfigurationError
 StateError = _pelton.StateError
@@ -90,6 +90,8 @@ class Run:
         self.streak = 0
         # A state that the next loop begins with.
         self.resumed: dict[str, Any] | None = None
+        # Whether the data is read through the memory of all ranks.
+        self.peers = False
         # Its index among the pipelines that ranks iterate, and its number of loops.
         self.number: int | None = None
         self.counted = 0
@@ -361,6 +363,10 @@ class Loop(Iterator[T]):
 
     def _claim(self, given: Mapping[str, Any] | None = None) -> None:
         self._world, self._worker = self._find_world(), this_worker()
+        if self._run.peers and self._worker is not None:
+            raise ConfigurationError(
+                ".peers() reads in the process that trains, whose threads read ahead; give the DataLoader num_workers=0"
+            )
         part = (0, 1) if self._run.is_pass else None
         if self._worker is not None:
             part = (self._worker.number, self._worker.workers)
@@ -463,7 +469,8 @@ class Loop(Iterator[T]):
                 if self._from is not None:
                     self._skipped()
                     state = _of_loader(self._from)
-                self._loader = run.native.loader(self.epoch, self._share, state)
+                ranks = connect(self._world) if run.peers else None
+                self._loader = run.native.loader(self.epoch, self._share, state, ranks)
             if self.ended:  # meanwhile, by another thread
                 self._loader.close()
         return self._loader
@@ -585,6 +592,7 @@ def _end_all() -> None:
             for loop in list(run.loops):
                 loop.close()
             run.park(None)
+    end_all()
 
 
 atexit.register(_end_all)

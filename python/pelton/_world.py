@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import socket
 import sys
+import time
 import warnings
 from multiprocessing.context import get_spawning_popen
 from typing import Any, NamedTuple
+
+from . import _pelton
 
 
 class World(NamedTuple):
@@ -79,6 +84,79 @@ def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[st
     # The first process to count stores its values right away, so this wait is short.
     rank, told = json.loads(store.get(f"pelton/{key}"))
     return None if told == own else (world._replace(rank=rank), told)
+
+
+# How long ranks wait for one another.
+_WITHIN = 120.0
+_connected: dict[World, _pelton.Ranks] = {}
+
+
+def connect(world: World) -> _pelton.Ranks:
+    """The ranks of this world, connected once in a process: through the store of ``torch.distributed`` where that says who
+    they are, otherwise as the launcher says. All ranks call it.
+
+    Raises ``ConfigurationError`` for ranks that nothing connects, and ``ConnectionError`` if some do not come.
+    """
+    if world not in _connected:
+        _connected[world] = _connect(world)
+    return _connected[world]
+
+
+def _connect(world: World) -> _pelton.Ranks:
+    if world.size == 1:
+        return _pelton.Ranks.alone()
+    if world.known_by == TORCH:
+        return _by_store(world)
+    # Open MPI's windows, before it starts: its own of this kind mix up groups of one machine.
+    if "OMPI_MCA_osc" not in os.environ:
+        os.environ.setdefault("OMPI_MCA_osc_rdma_priority", "50")
+    ranks = _pelton.Ranks.launched()
+    if ranks is None or ranks.size != world.size:
+        raise _pelton.ConfigurationError(
+            f"this process is {world}, but nothing says how the ranks find one another, as .peers() needs; call "
+            "torch.distributed.init_process_group first, or start the program with mpiexec or torchrun"
+        )
+    return ranks
+
+
+def _by_store(world: World) -> _pelton.Ranks:
+    from torch.distributed.distributed_c10d import _get_default_store
+
+    store, address = _get_default_store(), own_address()
+    listener = _pelton.Listener(address)
+    own = [address, listener.port, socket.gethostname(), secrets.randbits(128)]
+    store.set(f"pelton/ranks/{world.rank}", json.dumps(own))
+    keys = [f"pelton/ranks/{rank}" for rank in range(world.size)]
+    until = time.monotonic() + _WITHIN
+    # Without waiting inside, so that signals are heard.
+    while not store.check(keys):
+        if time.monotonic() > until:
+            missing = [str(rank) for rank, key in enumerate(keys) if not store.check([key])]
+            raise ConnectionError(
+                f"rank {world.rank} waited {_WITHIN:.0f} s for rank {', '.join(missing)} to begin a loop over a pipeline with "
+                ".peers(); all ranks must"
+            )
+        time.sleep(0.01)
+    every = [json.loads(store.get(key)) for key in keys]
+    addresses = [(host, port) for host, port, _, _ in every]
+    return _pelton.Ranks.connected((listener, world.rank, addresses, every[0][3]), [name for _, _, name, _ in every])
+
+
+def end_all() -> None:
+    """Ends this rank's part in all worlds: after an exception at once, with it as the reason."""
+    raised = getattr(sys, "last_value", None)
+    reason = None if raised is None else f"{type(raised).__name__}: {raised}"
+    for ranks in _connected.values():
+        ranks.end(reason)
+
+
+def own_address() -> str:
+    """The address of the interface towards the rank that others look for; nothing is sent."""
+    master = os.environ.get("MASTER_ADDR", "localhost")
+    family, kind, protocol, _, address = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, kind, protocol) as towards:
+        towards.connect(address)
+        return str(towards.getsockname()[0])
 
 
 def _of_torch() -> World | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import math
 import os
 import secrets
-import socket
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -29,6 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from . import _pelton
 from ._pelton import ConfigurationError, StateError
+from ._world import own_address
 
 
 class Best(NamedTuple):
@@ -469,7 +469,7 @@ def _ranks(group: Any, host: str | None) -> tuple[int, int, Any]:
     if ranks == 1:
         return rank, ranks, None
     distributed = torch.distributed
-    host = _own_address() if host is None else host
+    host = own_address() if host is None else host
     listener = _pelton.Listener(host)
     every: list[Any] = [None] * ranks
     distributed.all_gather_object(every, (host, listener.port, secrets.randbits(128)), group=group)
@@ -481,12 +481,3 @@ def _own_rank(group: Any) -> tuple[int, int]:
     if not (distributed.is_available() and distributed.is_initialized()):
         return 0, 1
     return distributed.get_rank(group), distributed.get_world_size(group)
-
-
-def _own_address() -> str:
-    """The address of the interface towards the rank that others look for; nothing is sent."""
-    master = os.environ.get("MASTER_ADDR", "localhost")
-    family, kind, protocol, _, address = socket.getaddrinfo(master, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, kind, protocol) as towards:
-        towards.connect(address)
-        return str(towards.getsockname()[0])

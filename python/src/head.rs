@@ -21,7 +21,7 @@ use pyo3::prelude::*;
 use crate::error::{configuration, of_job};
 use crate::head_failure::HeadFailure;
 use crate::interruptible::interruptible_or;
-use crate::listener::{Ranks, connect};
+use crate::listener::{Addresses, connect};
 use crate::shared_head::{Piece, SharedHead};
 
 /// This rank's classes of a head, and the threads that compute with them.
@@ -56,7 +56,7 @@ impl Head {
         ways: (bool, bool, Option<Vec<f32>>),
         seed: u64,
         threads: usize,
-        ranks: Option<Ranks<'_>>,
+        ranks: Option<Addresses<'_>>,
     ) -> PyResult<Head> {
         let (classes, d) = size;
         let (correct, centre, class_weights) = ways;
@@ -83,7 +83,7 @@ impl Head {
         let (comm, job) = match ranks {
             None => (Comm::alone(), None),
             Some(ranks) => {
-                let (comm, job) = connect(py, &ranks)?;
+                let (comm, job) = connect(py, &ranks, Vec::new())?;
                 (comm, Some(job))
             }
         };

@@ -18,6 +18,7 @@ mod listener;
 mod loader;
 mod pipeline;
 mod process;
+mod ranks;
 mod samples;
 mod shared_head;
 mod source;
@@ -49,6 +50,8 @@ mod _pelton {
     use crate::loader::Loader;
     #[pymodule_export]
     use crate::pipeline::Pipeline;
+    #[pymodule_export]
+    use crate::ranks::Ranks;
     #[pymodule_export]
     use crate::samples::Samples;
     #[pymodule_export]

@@ -34,16 +34,20 @@ impl Listener {
 
 /// What ranks exchange before they are connected: listener and rank of this one, the addresses of all, and a
 /// token that keeps others out.
-pub(crate) type Ranks<'py> = (PyRef<'py, Listener>, usize, Vec<(IpAddr, u16)>, u128);
+pub(crate) type Addresses<'py> = (PyRef<'py, Listener>, usize, Vec<(IpAddr, u16)>, u128);
 
-/// Connects all ranks.
-pub(crate) fn connect(py: Python<'_>, ranks: &Ranks<'_>) -> PyResult<(Comm, Job)> {
+/// Connects all ranks; `hosts` are names of their machines for messages, or empty.
+pub(crate) fn connect(
+    py: Python<'_>,
+    ranks: &Addresses<'_>,
+    hosts: Vec<String>,
+) -> PyResult<(Comm, Job)> {
     let (listener, rank, addresses, token) = ranks;
     let ear = listener.ear.lock();
     let ear = ear.unwrap_or_else(PoisonError::into_inner).take();
     let used =
         || PyRuntimeError::new_err("ranks have already listened here; create a new listener");
-    let ear = ear.ok_or_else(used)?;
+    let ear = ear.ok_or_else(used)?.with_hosts(hosts);
     let addresses: Vec<SocketAddr> = addresses.iter().map(|&at| at.into()).collect();
     let connected = py.detach(|| ear.connect(*rank, &addresses, *token, WITHIN));
     connected.map_err(|error| PyConnectionError::new_err(error.to_string()))

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use std::task::Poll;
 
 use pelton_batch::{Batch, Layout};
+use pelton_comm::Comm;
 use pelton_data::PipelineLoader;
 use pelton_feed::AugmentImages;
 use pyo3::exceptions::{PyRuntimeError, PyUserWarning};
@@ -16,20 +17,25 @@ use crate::array::Array;
 use crate::error::{configuration, of_feed};
 use crate::interruptible::LOOK_EVERY;
 use crate::process::OfProcess;
+use crate::ranks;
 
 /// Hands out batches in the order of the plan, without end; its threads read ahead meanwhile.
 #[pyclass(frozen, module = "pelton._pelton")]
 pub(crate) struct Loader {
     /// Absent once it was closed. No thread has this lock while it runs Python, which may be a handler that closes it.
     loader: OfProcess<Mutex<Option<PipelineLoader>>>,
+    /// Where it reads peers' memory.
+    comm: Mutex<Option<Comm>>,
     /// Whether it is being closed, for a thread that waits for a batch.
     closes: AtomicBool,
     warned: Warned,
 }
 
 impl Loader {
-    pub(crate) fn new(loader: PipelineLoader) -> Loader {
+    /// `comm` are the ranks whose memory it reads.
+    pub(crate) fn new(loader: PipelineLoader, comm: Option<Comm>) -> Loader {
         Loader {
+            comm: Mutex::new(comm),
             warned: Warned::default(),
             loader: OfProcess::new(Mutex::new(Some(loader))),
             closes: AtomicBool::new(false),
@@ -103,7 +109,14 @@ impl Loader {
         // Its threads may be waiting for Python's lock, to call a function.
         py.detach(|| {
             let loader = { self.loader.lock().unwrap_or_else(PoisonError::into_inner) }.take();
-            loader.map(|loader| (loader.state().to_json(), warned(&loader)))
+            let comm = { self.comm.lock().unwrap_or_else(PoisonError::into_inner) }.take();
+            loader.map(|loader| {
+                let left = (loader.state().to_json(), warned(&loader));
+                if let Some(comm) = comm {
+                    ranks::retire(loader, comm);
+                }
+                left
+            })
         })
     }
 }

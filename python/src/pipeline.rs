@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
-use pelton_data::{OpenedData, PipelineTerms, PreparedPipeline, Vocabulary};
+use pelton_data::{OpenedData, PeerConfig, PipelineTerms, PreparedPipeline, Vocabulary};
 use pelton_feed::{LoaderState, PipelineConfig, When, as_text};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
@@ -16,9 +16,10 @@ use serde::Deserialize;
 
 use crate::callable::Callable;
 use crate::error::{configuration, of_feed, of_job, of_settings};
-use crate::interruptible::interruptible;
+use crate::interruptible::{interruptible, interruptible_or};
 use crate::loader::{Loader, Warned};
 use crate::process::OfProcess;
+use crate::ranks::Ranks;
 use crate::samples::Samples;
 use crate::source::Source;
 
@@ -37,6 +38,11 @@ struct Terms {
     /// Whether labels are indices of classes.
     #[serde(default)]
     by_class: bool,
+    /// Memory of all ranks that the data is read through, and how many ranks there are.
+    #[serde(default)]
+    peers: Option<PeerConfig>,
+    #[serde(default)]
+    ranks: Option<usize>,
 }
 
 /// Which rank of how many, and, in a worker of another library's loader, which worker of how many.
@@ -131,7 +137,8 @@ impl Pipeline {
             memory_bytes: terms.memory_bytes,
             threads: terms.threads,
             access: terms.access,
-            cache: None,
+            cache: terms.peers,
+            ranks: terms.ranks,
             by_class: terms.by_class,
             vocabulary: words.map(|words| words.vocabulary()).transpose()?,
         };
@@ -271,28 +278,43 @@ impl Pipeline {
     }
 
     /// A loader from the beginning of an epoch, or from a state that one of this pipeline saved; ranks divide
-    /// every batch, workers of a rank the steps, and loaders of workers end with the epoch.
-    #[pyo3(signature = (epoch, share, state=None))]
+    /// every batch, workers of a rank the steps, and loaders of workers end with the epoch. With `ranks`, which all call
+    /// it, it reads the memory that the pipeline's settings give them; otherwise it reads in place.
+    #[pyo3(signature = (epoch, share, state=None, ranks=None))]
     fn loader(
         &self,
         py: Python<'_>,
         epoch: u64,
         share: Share,
         state: Option<&str>,
+        ranks: Option<&Ranks>,
     ) -> PyResult<Loader> {
         let state = state.map(LoaderState::from_json).transpose();
         let state = state.map_err(|error| of_feed(py, &error))?;
-        let ((rank, ranks), part) = share;
-        let mut prepared = (*self.prepared).clone().with_share(rank, ranks);
+        let ((rank, size), part) = share;
+        let mut prepared = (*self.prepared).clone().with_share(rank, size);
         if let Some(part) = part {
             let epoch = state.as_ref().map_or(epoch, |state| state.epoch);
             prepared = prepared.with_part(part, epoch + 1);
         }
-        let loader = py.detach(|| match state {
-            Some(state) => prepared.loader(Some(&state), &Comm::alone()),
-            None => prepared.loader_at(epoch, &Comm::alone()),
-        });
-        let loader = loader.map_err(|error| of_job(py, &error))?;
-        Ok(Loader::new(loader))
+        let open = |prepared: PreparedPipeline, comm: &Comm| match &state {
+            Some(state) => prepared.loader(Some(state), comm),
+            None => prepared.loader_at(epoch, comm),
+        };
+        let Some(ranks) = ranks else {
+            let loader = py.detach(|| open(prepared.without_peers(), &Comm::alone()));
+            return Ok(Loader::new(
+                loader.map_err(|error| of_job(py, &error))?,
+                None,
+            ));
+        };
+        let end = || ranks.fail("interrupted");
+        let opened = interruptible_or(py, end, |interrupt| {
+            let comm = ranks.duplicate()?;
+            let loader = open(prepared.with_interrupt(interrupt), &comm)?;
+            Ok((loader, comm))
+        })?;
+        let (loader, comm) = opened.map_err(|error| of_job(py, &error))?;
+        Ok(Loader::new(loader, Some(comm)))
     }
 }

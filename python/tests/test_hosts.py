@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hosts import DISK, PELTON, Hosts, Process, reason_for_none
@@ -200,3 +201,37 @@ def test_a_full_disk_loses_no_checkpoint(hosts: Hosts) -> None:
     again = hosts.start_ranks(PELTON, *line)
     finish(again)
     assert "epoch 3" in again[0].output and "epoch 1" not in again[0].output, again[0].output
+
+
+LOOP = """
+import os, sys, torch, torch.distributed as dist, pelton
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+pipeline = pelton.load("rows.npz").shuffle(seed=1).batch(60)
+pipeline = (pipeline.peers("1/2") if "peers" in sys.argv else pipeline).torch()
+torch.manual_seed(0)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(6, 2))
+steps = torch.optim.SGD(net.parameters(), 0.1)
+for _ in range(3):
+    for batch in pipeline:
+        steps.zero_grad()
+        torch.nn.functional.cross_entropy(net(batch["x"]), batch["label"]).backward()
+        steps.step()
+torch.save(net.module.state_dict(), f"net-{dist.get_rank()}")
+dist.destroy_process_group()
+"""
+
+
+def test_a_loop_of_pytorch_reads_its_peers_on_other_hosts(hosts: Hosts) -> None:
+    """Only rank 0's model is read, which all have: the same with peers' memory and without."""
+    torch = pytest.importorskip("torch")
+    draw = np.random.default_rng(3)
+    x = draw.normal(size=(600, 6)).astype("f4")
+    for i in range(3):
+        np.savez(hosts.disk(i) / "rows.npz", x=x, label=(x[:, 0] > 0).astype("i8"))
+        (hosts.disk(i) / "loop.py").write_text(LOOP)
+    nets = []
+    for how in ("plain", "peers"):
+        finish(hosts.start_ranks(sys.executable, "loop.py", how, GLOO_SOCKET_IFNAME="veth0"))
+        nets.append(torch.load(hosts.disk(0) / "net-0"))
+    assert all(torch.equal(nets[0][name], nets[1][name]) for name in nets[0])

@@ -61,7 +61,7 @@ pub use number::{Number, Reduction};
 pub use operation::share;
 pub use pending::Pending;
 #[cfg(not(loom))]
-pub use processes::{abort, run_launched};
+pub use processes::{Joined, abort, run_launched};
 pub use run::{run_ranks, run_ranks_over};
 pub use transport::Get;
 pub use window::{FillWindow, Window};

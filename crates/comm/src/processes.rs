@@ -14,24 +14,90 @@ use crate::{Comm, CommError, Launched, RankError, mpi, tcp};
 const LISTEN: Duration = Duration::from_millis(20);
 
 /// The connections of this process, by either transport.
+#[derive(Clone)]
 enum World {
     Mpi(Arc<mpi::World>),
     Tcp(Arc<tcp::World>),
 }
 
-/// Runs `job` as this process's rank of the job that a launcher started. Once in a process, before it has
-/// other threads, and all processes call it. Under a launcher with MPI, all messages go by its library; otherwise the
-/// processes meet at the address of rank 0 and connect by TCP.
+/// This process's place among the ranks that a launcher started. Once in a process; [`Joined::end`] leaves in order.
 ///
-/// If `asked` is set on one rank, for instance by a signal to its process, it is soon set on all. `wait` is called with
-/// what this process waits for if others come late.
+/// Under a launcher with MPI, all messages go by its library; otherwise the processes meet at the address of rank 0 and
+/// connect by TCP.
+pub struct Joined {
+    world: World,
+    asked: Arc<AtomicBool>,
+    over: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Joined {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joined").finish_non_exhaustive()
+    }
+}
+
+impl Joined {
+    /// Joins the other ranks; all processes call it. If `asked` is set on one rank, for instance by a signal to its
+    /// process, it is soon set on all. `wait` is called with what this process waits for if others come late.
+    ///
+    /// Errors: [`CommError::MpiUnusable`] if MPI cannot be started or lacks `MPI_THREAD_MULTIPLE`;
+    /// [`CommError::Meeting`] if not all processes come, or one of another version does; [`CommError::Interrupted`].
+    pub fn new(
+        launched: &Launched,
+        asked: &Arc<AtomicBool>,
+        wait: &mut dyn FnMut(&str),
+    ) -> Result<(Joined, Comm), CommError> {
+        let (world, comm) = World::join(launched, asked, wait)?;
+        let joined = Joined {
+            world,
+            asked: Arc::clone(asked),
+            over: Arc::default(),
+        };
+        let tended = (
+            joined.world.clone(),
+            Arc::clone(asked),
+            Arc::clone(&joined.over),
+        );
+        // Without one more thread an interruption reaches this rank only through its own signal.
+        let _ = thread::Builder::new().spawn(move || tended.0.tend(&tended.1, &tended.2));
+        Ok((joined, comm))
+    }
+
+    /// The job as another thread sees it; none under MPI.
+    pub fn job(&self) -> Option<tcp::Job> {
+        match &self.world {
+            World::Mpi(_) => None,
+            World::Tcp(world) => Some(world.job()),
+        }
+    }
+
+    /// Announces that this rank ends, with the reason if it failed, and waits until all have ended: at most two seconds
+    /// if one has failed.
+    ///
+    /// Errors: [`CommError::RankFailed`] for another rank.
+    pub fn end(self, reason: Option<&str>) -> Result<(), CommError> {
+        // Before the end, which others would take for a fault.
+        if self.asked.load(Ordering::Relaxed) {
+            self.world.ask();
+        }
+        let ended = match &self.world {
+            World::Mpi(world) => world.end(reason),
+            World::Tcp(world) => world.end(reason),
+        };
+        self.over.store(true, Ordering::Relaxed);
+        // The other thread's hold on MPI must not outlive this one's.
+        while Arc::strong_count(&self.over) > 1 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        ended
+    }
+}
+
+/// Runs `job` as this process's rank of the job that a launcher started, as [`Joined::new`] joins it.
 ///
 /// Returns when all ranks are done. If one has failed, every rank gets an error, its own or that of its waits,
 /// [`CommError::RankFailed`], at most two seconds after it noticed; [`RankError::rank`] is this process's rank. The
 /// caller then reports it and calls [`abort`], because a rank that only computes does not notice.
-///
-/// Errors: also [`CommError::MpiUnusable`] if MPI cannot be started or lacks `MPI_THREAD_MULTIPLE`;
-/// [`CommError::Meeting`] if not all processes come, or one of another version does.
 pub fn run_launched<T, E, F>(
     launched: &Launched,
     asked: &Arc<AtomicBool>,
@@ -50,28 +116,14 @@ where
         rank: rank(),
         source: source.into(),
     };
-    let (world, comm) = World::join(launched, asked, wait).map_err(failed)?;
-    let over = AtomicBool::new(false);
-    let (result, ended) = thread::scope(|scope| {
-        // Without one more thread an interruption reaches this rank only through its own signal.
-        let _ = thread::Builder::new().spawn_scoped(scope, || world.tend(asked, &over));
-        let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
-        let result = result.unwrap_or_else(|panic| {
-            let message = panic_message(&*panic);
-            Err(CommError::Panicked { message }.into())
-        });
-        let reason = result.as_ref().err().map(ToString::to_string);
-        // Before the end, which others would take for a fault.
-        if asked.load(Ordering::Relaxed) {
-            world.ask();
-        }
-        let ended = match &world {
-            World::Mpi(world) => world.end(reason.as_deref()),
-            World::Tcp(world) => world.end(reason.as_deref()),
-        };
-        over.store(true, Ordering::Relaxed);
-        (result, ended)
+    let (joined, comm) = Joined::new(launched, asked, wait).map_err(failed)?;
+    let result = catch_unwind(AssertUnwindSafe(|| job(comm)));
+    let result = result.unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        Err(CommError::Panicked { message }.into())
     });
+    let reason = result.as_ref().err().map(ToString::to_string);
+    let ended = joined.end(reason.as_deref());
     match result {
         Ok(value) => ended.map(|()| value).map_err(failed),
         Err(source) => Err(RankError {

@@ -128,13 +128,13 @@ pub struct Peers {
 }
 
 impl Peers {
-    /// The order of the data, and the examples of a batch if not given.
+    /// The order of the data for this many ranks, and the examples of a batch if not given.
     pub fn order(
         peers: &PeerConfig,
         order: Order,
         seed: u64,
         dataset: &Dataset,
-        comm: &Comm,
+        ranks: usize,
     ) -> Result<(Order, u64), DataError> {
         let memory_bytes = memory_bytes(peers, dataset);
         let order = match peers.mode {
@@ -143,7 +143,7 @@ impl Peers {
                     loads,
                     unit_bytes: peers.unit_bytes,
                 },
-                None => in_loads(peers, seed, dataset, memory_bytes, comm.size())?,
+                None => in_loads(peers, seed, dataset, memory_bytes, ranks)?,
             },
             _ => order,
         };

@@ -66,6 +66,8 @@ pub struct PipelineTerms {
     pub access: Access,
     /// If present, the data is read through the memory of all ranks.
     pub cache: Option<PeerConfig>,
+    /// How many ranks its loaders will have, if not those that prepare it.
+    pub ranks: Option<usize>,
 }
 
 /// A pipeline over data; it creates loaders. Clones share the plan and the data.
@@ -174,7 +176,8 @@ impl PreparedPipeline {
         let mut batch = DEFAULT_BATCH;
         if let Some(peers) = &terms.cache {
             let (order, seed) = (terms.order, terms.seed);
-            let (order, most) = Peers::order(peers, order, seed, &opened.dataset, context.comm)?;
+            let ranks = terms.ranks.unwrap_or(context.comm.size());
+            let (order, most) = Peers::order(peers, order, seed, &opened.dataset, ranks)?;
             terms.order = order;
             batch = most.min(DEFAULT_BATCH);
         }
@@ -294,6 +297,20 @@ impl PreparedPipeline {
     pub fn deal_anywhere(&mut self) -> bool {
         let near = self.terms.cache.as_mut().map(|cache| &mut cache.near);
         near.is_some_and(|near| *near.get_or_insert(false))
+    }
+
+    /// The same, read without peers' memory.
+    #[must_use]
+    pub fn without_peers(mut self) -> PreparedPipeline {
+        self.terms.cache = None;
+        self
+    }
+
+    /// With another flag that ends its loaders, and the filling of peers' memory.
+    #[must_use]
+    pub fn with_interrupt(mut self, interrupt: &Interrupt) -> PreparedPipeline {
+        self.options.interrupt = Arc::clone(interrupt);
+        self
     }
 
     /// Appends a stage to those that run equally often.

@@ -50,6 +50,7 @@ fn terms(lengths: Option<Arc<[u32]>>) -> PipelineTerms {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        ranks: None,
         by_class: false,
         vocabulary: None,
     }

@@ -54,6 +54,7 @@ fn terms(order: Order, sampler: Option<Sampler>) -> PipelineTerms {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        ranks: None,
         by_class: false,
         vocabulary: None,
     }

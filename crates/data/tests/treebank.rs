@@ -82,6 +82,7 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        ranks: None,
         by_class: false,
         vocabulary: None,
     };

@@ -93,7 +93,13 @@ fn measure(
     let (comm, interrupt) = (context.comm, context.interrupt);
     let observer = &mut *context.observer;
     let (order, batch) = match &config.cache {
-        Some(peers) => Peers::order(peers, config.order, config.seed, &opened.dataset, comm)?,
+        Some(peers) => Peers::order(
+            peers,
+            config.order,
+            config.seed,
+            &opened.dataset,
+            comm.size(),
+        )?,
         None => (config.order, DEFAULT_BATCH),
     };
     let batching = Batching::Examples(config.batch.unwrap_or(batch));

@@ -266,6 +266,7 @@ fn prepare(
         threads: fit.feed_threads,
         access: fit.access,
         cache: None,
+        ranks: None,
         among: None,
         sampler: None,
         lengths: None,

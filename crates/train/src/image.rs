@@ -154,6 +154,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         threads: config.fit.feed_threads,
         access: config.fit.access,
         cache: config.fit.cache.clone(),
+        ranks: None,
         among: held.as_ref().map(|held| held.training.clone()),
         sampler: None,
         lengths: None,

@@ -345,6 +345,7 @@ fn prepared(
         threads: 1,
         access: Access::Direct,
         cache: None,
+        ranks: None,
         by_class: false,
         vocabulary: None,
     };

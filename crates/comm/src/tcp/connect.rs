@@ -24,6 +24,10 @@ pub struct Listener {
     socket: TcpListener,
     /// Set if it overrides the environment.
     silence: Option<Duration>,
+    /// Names of the machines by rank, for messages, if there are several.
+    hosts: Vec<String>,
+    /// Set when another rank was interrupted.
+    asked: Arc<AtomicBool>,
 }
 
 impl Listener {
@@ -38,6 +42,8 @@ impl Listener {
         Listener {
             socket,
             silence: None,
+            hosts: Vec::new(),
+            asked: Arc::default(),
         }
     }
 
@@ -46,6 +52,21 @@ impl Listener {
     #[must_use]
     pub fn with_silence(mut self, limit: Duration) -> Listener {
         self.silence = Some(limit);
+        self
+    }
+
+    /// With the name of each rank's machine, which messages mention if they differ.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: Vec<String>) -> Listener {
+        if hosts.iter().any(|host| *host != hosts[0]) {
+            self.hosts = hosts;
+        }
+        self
+    }
+
+    /// With a flag that is set when another rank was interrupted.
+    pub(super) fn with_asked(mut self, asked: Arc<AtomicBool>) -> Listener {
+        self.asked = asked;
         self
     }
 
@@ -69,19 +90,16 @@ impl Listener {
         token: u128,
         within: Duration,
     ) -> Result<(Comm, Job), CommError> {
-        let alone = (Vec::new(), Arc::default());
-        let world = self.join(rank, addresses, alone, token, within)?;
+        let world = self.join(rank, addresses, token, within)?;
         let job = world.job();
         Ok((Comm::new(Box::new(Link::of_all(world))), job))
     }
 
-    /// The same, with names of the machines for messages if there are several, and a flag that is set when another rank
-    /// was interrupted.
+    /// The same, as the connections.
     pub(super) fn join(
         self,
         rank: usize,
         addresses: &[SocketAddr],
-        of_all: (Vec<String>, Arc<AtomicBool>),
         token: u128,
         within: Duration,
     ) -> Result<Arc<World>, CommError> {
@@ -115,7 +133,8 @@ impl Listener {
         }
         // Others may still wait for one another.
         let heartbeat = Heartbeat::new(size, silence, within);
-        World::start(rank, peers, of_all, heartbeat).map_err(|source| lost(rank, source))
+        World::start(rank, peers, (self.hosts, self.asked), heartbeat)
+            .map_err(|source| lost(rank, source))
     }
 
     /// The next rank that calls. Others are sent away.

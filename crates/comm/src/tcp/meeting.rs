@@ -61,17 +61,9 @@ impl Meeting {
         } else {
             self.arrive(&mut patience)?
         };
-        let (addresses, mut hosts): (Vec<SocketAddr>, Vec<String>) = members.into_iter().unzip();
-        if hosts.iter().all(|host| *host == hosts[0]) {
-            hosts.clear();
-        }
-        listener.join(
-            self.rank,
-            &addresses,
-            (hosts, Arc::clone(asked)),
-            token,
-            WITHIN,
-        )
+        let (addresses, hosts): (Vec<SocketAddr>, Vec<String>) = members.into_iter().unzip();
+        let listener = listener.with_hosts(hosts).with_asked(Arc::clone(asked));
+        listener.join(self.rank, &addresses, token, WITHIN)
     }
 
     fn failed(&self, reason: String) -> CommError {

@@ -120,7 +120,7 @@ impl World {
         }))
     }
 
-    pub(super) fn job(self: &Arc<World>) -> Job {
+    pub(crate) fn job(self: &Arc<World>) -> Job {
         Job(Arc::downgrade(self))
     }
 

@@ -27,6 +27,7 @@ fn terms() -> PipelineTerms {
         threads: 2,
         access: Access::Auto,
         cache: None,
+        ranks: None,
         by_class: false,
         vocabulary: None,
     }

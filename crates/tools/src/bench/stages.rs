@@ -36,6 +36,7 @@ pub(super) fn measure(
         threads: config.threads,
         access: config.access,
         cache: config.cache.clone(),
+        ranks: None,
         by_class: false,
         vocabulary: None,
     };
