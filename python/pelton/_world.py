@@ -107,9 +107,6 @@ def _connect(world: World) -> _pelton.Ranks:
         return _pelton.Ranks.alone()
     if world.known_by == TORCH:
         return _by_store(world)
-    # Open MPI's windows, before it starts: its own of this kind mix up groups of one machine.
-    if "OMPI_MCA_osc" not in os.environ:
-        os.environ.setdefault("OMPI_MCA_osc_rdma_priority", "50")
     ranks = _pelton.Ranks.launched()
     if ranks is None or ranks.size != world.size:
         raise _pelton.ConfigurationError(

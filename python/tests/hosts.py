@@ -90,6 +90,10 @@ class Hosts:
         """A host's folder, as this process sees it."""
         return self.base / f"h{host}"
 
+    def process(self, host: int) -> int:
+        """A process that lives there."""
+        return self._alive[host].pid
+
     def _enter(self, host: int) -> list[object]:
         return ["nsenter", "-t", self._alive[host].pid, "-m", "-u", "-n", "-i", "--"]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -104,20 +106,28 @@ def recipe(name: str, hosts: Hosts) -> list[Process]:
     if name == "slurm":
         step = {"SLURM_STEP_ID": 0, "SLURM_STEP_NUM_TASKS": 3, "MASTER_ADDR": "h0", "MASTER_PORT": 29600}
         return [hosts.start(i, *command, SLURM_PROCID=i, **step) for i in range(3)]
-    # The system's, and those that ./test mpi has installed.
+    return [mpiexec(name, hosts, *command)]
+
+
+def mpiexec(name: str, hosts: Hosts, *command: object, **variables: object) -> Process:
+    """Starts a command on three hosts under the system's MPI, or one that ./test mpi has installed."""
     folder = Path(os.environ.get("PELTON_MPI_FOLDER", "/nowhere")) / name / "bin"
-    mpiexec = folder / "mpiexec" if name != "system" else Path(shutil.which("mpirun") or "/nowhere")
-    if not mpiexec.exists():
+    program = folder / "mpiexec" if name != "system" else Path(shutil.which("mpirun") or "/nowhere")
+    if not program.exists():
         pytest.skip(f"SKIPPED: MPI ({name}) is not installed; ./test mpi installs it")
     shell = hosts.base / "rsh"
     net = "10.88.0.0/24"
+    open_mpi = ["--host", "h0,h1,h2", "--mca", "btl_tcp_if_include", net]
+    # Other hosts get the variables that are named.
+    named = [word for key, value in variables.items() for word in ("-x", f"{key}={value}")]
     if name == "system":
-        flags = ["--host", "h0,h1,h2", "--mca", "plm_rsh_agent", shell, "--mca", "btl_tcp_if_include", net, "--mca", "oob_tcp_if_include", net]
+        flags = [*open_mpi, *named, "--mca", "plm_rsh_agent", shell, "--mca", "oob_tcp_if_include", net]
     elif name == "openmpi":
-        flags = ["--host", "h0,h1,h2", "--prtemca", "plm_ssh_agent", shell, "--mca", "btl_tcp_if_include", net, "--prtemca", "oob_tcp_if_include", net]
+        flags = [*open_mpi, *named, "--prtemca", "plm_ssh_agent", shell, "--prtemca", "oob_tcp_if_include", net]
     else:
         flags = ["-launcher", "ssh", "-launcher-exec", shell, "-hosts", "h0,h1,h2", *(["-iface", "veth0"] if name == "mpich" else ["-ppn", 1])]
-    return [hosts.start(0, mpiexec, *flags, "-n", 3, *command, I_MPI_ROOT=folder.parent, **environment(mpiexec))]
+        flags += [word for key, value in variables.items() for word in ("-genv", key, value)]
+    return hosts.start(0, program, *flags, "-n", 3, *command, I_MPI_ROOT=folder.parent, **environment(program))
 
 
 @pytest.mark.parametrize("name", ["variables", "torchrun", "slurm", "system", "mpich", "impi-rt", "openmpi"])
@@ -156,6 +166,41 @@ def test_a_host_that_fails_is_named(fault: str, hosts: Hosts) -> None:
         assert rank.wait(30) == 1
         message = rank.output.splitlines()[-1]
         assert message.startswith("pelton: rank 1 on h1 failed: "), message
+
+
+def of_host(hosts: Hosts, host: int, part: str) -> int:
+    """The process on a host whose command has this part."""
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            line = (folder / "cmdline").read_bytes().split(b"\0")
+            name = os.readlink(folder / "ns/uts") if part.encode() in line[1:2] and line[0] == PELTON.encode() else ""
+            if name and name == os.readlink(f"/proc/{hosts.process(host)}/ns/uts"):
+                return int(folder.name)
+    raise AssertionError(f"no {part} on h{host}")
+
+
+@pytest.mark.parametrize("fault", ["none", "kill", *(["cut", "stop"] if ALL else [])])
+@pytest.mark.parametrize("name", ["mpich", "openmpi", *(["impi-rt", "system"] if ALL else [])])
+def test_peers_memory_under_mpi(name: str, fault: str, hosts: Hosts) -> None:
+    epochs = "2" if fault == "none" else "100000"
+    job = mpiexec(name, hosts, PELTON, *(epochs if word == "100000" else word for word in READS), PELTON_HEARTBEAT_SECONDS=5, PELTON_LOG="debug")
+    if fault == "none":
+        assert job.wait() == 0, job.output
+        return
+    job.wait_for("memory is ready", 60)
+    time.sleep(1)
+    victim = of_host(hosts, 1, "bench")
+    if fault == "cut":
+        hosts.cut(1)
+    else:
+        os.kill(victim, signal.SIGKILL if fault == "kill" else signal.SIGSTOP)
+    if fault == "kill":
+        # The launcher ends all before a rank can tell.
+        assert job.wait(60) != 0
+    else:
+        # The launchers of Open MPI and Intel then wait for their part on the host that is gone.
+        job.wait_for("pelton: rank 1 on h1 failed: no heartbeat", 60)
+    assert not re.search(r"rank [02] on h[02] failed", job.output), job.output
 
 
 @pytest.mark.parametrize("fault", ["cut", *(["stop"] if ALL else [])])

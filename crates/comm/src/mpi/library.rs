@@ -117,6 +117,7 @@ calls! {
     MPI_Win_flush_all(win: usize);
     MPI_Win_free(win: *mut usize);
     MPI_Get(start: *mut c_void, count: c_int, unit: usize, rank: c_int, at: isize, there: c_int, their: usize, win: usize);
+    MPI_Rget(start: *mut c_void, count: c_int, unit: usize, rank: c_int, at: isize, there: c_int, their: usize, win: usize, request: *mut usize);
 }
 
 static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();

@@ -3,8 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::thread;
-use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -16,14 +14,7 @@ use crate::transport::{Group, Memory, Transport};
 
 /// Longer messages travel in pieces of this length, the last of them shorter, so that no length exceeds MPI's 32-bit
 /// counts.
-const PIECE_BYTES: usize = 64 << 20;
-/// Rounds of a wait that spin, then yield; after that each sleeps. Ranks usually come within
-/// microseconds; if they do not, the processor is better left to those who compute.
-const SPINS: u32 = 200;
-const YIELDS: u32 = 5000;
-const SLEEP: Duration = Duration::from_micros(50);
-/// Rounds of a wait between checks for notices.
-const NOTICE_ROUNDS: u32 = 32;
+pub(super) const PIECE_BYTES: usize = 64 << 20;
 
 /// One rank's end of a communicator of processes.
 pub(super) struct Link {
@@ -155,17 +146,10 @@ impl Transport for Link {
     }
 
     fn idle(&self, _seen: u64) -> Result<(), CommError> {
-        let rounds = self.rounds.get().saturating_add(1);
-        self.rounds.set(rounds);
         self.move_on()?;
-        if rounds.is_multiple_of(NOTICE_ROUNDS) {
-            self.world.notices.poll()?;
-        }
-        match rounds {
-            ..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => thread::yield_now(),
-            YIELDS.. => thread::sleep(SLEEP),
-        }
+        let mut rounds = self.rounds.get();
+        self.world.pause(&mut rounds)?;
+        self.rounds.set(rounds);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Messages are `MPI_Isend` and matched probes, all polled, so that a wait can hear that another rank
 //! failed: a rank that blocks inside MPI cannot. Windows are `MPI_Win_allocate` under one
-//! `MPI_Win_lock_all`, read by `MPI_Get` and `MPI_Win_flush`. MPI is started for use by several threads
+//! `MPI_Win_lock_all`, read by `MPI_Get` and `MPI_Win_flush` on one machine, by `MPI_Rget` and polling between several. MPI is started for use by several threads
 //! (`MPI_THREAD_MULTIPLE`), and a library that offers less is refused.
 //!
 //! Only making and freeing communicators and windows blocks inside MPI, right after the ranks have met.

@@ -90,8 +90,9 @@ impl Notices {
             let notice = request.take();
             state.ended[from] = Some(Instant::now());
             self.heartbeat.end(from);
-            if !notice.is_empty() && state.failure.is_none() {
-                state.failure = Some((from, String::from_utf8_lossy(&notice).into_owned()));
+            if let (Some((rank, reason)), None) = (notice.split_first_chunk(), &state.failure) {
+                let rank = u64::from_le_bytes(*rank) as usize;
+                state.failure = Some((rank, String::from_utf8_lossy(reason).into_owned()));
             }
         }
         // After the notices: so all that a rank sent before its own is taken in once that is.
@@ -168,31 +169,26 @@ impl Notices {
 
     /// Notifies all other ranks that this one ends, with the reason if it failed.
     pub(super) fn announce(&self, reason: Option<&str>) -> Result<(), CommError> {
-        // An empty notice is one of success.
-        let reason = reason.map(|reason| {
-            if reason.is_empty() {
-                "no reason"
-            } else {
-                reason
-            }
-        });
-        let notice = Bytes::copy_from_slice(reason.unwrap_or_default().as_bytes());
         let own = world_rank();
-        let ranks = {
+        let (notice, ranks) = {
             // First: no heartbeat follows the notice.
             let mut state = self.lock();
             state.ended[own] = Some(Instant::now());
-            state.ended.len()
+            // An empty notice is one of success. If this rank failed because another had, that one is named.
+            let notice = reason.map_or(Bytes::new(), |reason| {
+                let first = || (own, reason.to_string());
+                let (rank, reason) = state.failure.get_or_insert_with(first);
+                [&(*rank as u64).to_le_bytes()[..], reason.as_bytes()]
+                    .concat()
+                    .into()
+            });
+            (notice, state.ended.len())
         };
         for rank in (0..ranks).filter(|rank| *rank != own) {
             let request = self.comm.send(rank, TAG, notice.clone())?;
             self.deliver([request]);
         }
         self.heard.store(true, Ordering::Release);
-        if let Some(reason) = reason {
-            let failure = (own, reason.to_string());
-            self.lock().failure.get_or_insert(failure);
-        }
         Ok(())
     }
 

@@ -64,8 +64,8 @@ impl Session {
     /// Starts MPI; once in a process.
     pub(super) fn start() -> Result<Session, CommError> {
         let unusable = |reason: String| CommError::MpiUnusable { reason };
-        prefer_sound_windows();
         let library = mpi::load().map_err(unusable)?;
+        prefer_sound_windows(library);
         let (mut started, mut level) = (0, 0);
         // SAFETY: may be called at any time.
         check("MPI_Initialized", unsafe {
@@ -119,18 +119,29 @@ impl Session {
 ///
 /// By default its `osc/rdma` comes first. In 4.1 that names the files behind windows by the number of a
 /// communicator, which groups of one machine have in common: windows that they allocate at the same
-/// time fail, or share memory. Shared memory is also the faster of the two (`window_bandwidth`).
-fn prefer_sound_windows() {
+/// time fail, or share memory. Shared memory is also the faster of the two (`window_bandwidth`). Between machines 4.1 takes
+/// UCX over TCP only if nothing else may be chosen, and the others have no windows under several threads.
+fn prefer_sound_windows(library: &mpi::Library) {
     const PRIORITY: &str = "OMPI_MCA_osc_rdma_priority";
     const CHOICE: &str = "OMPI_MCA_osc";
     if [PRIORITY, CHOICE]
         .iter()
-        .all(|name| std::env::var_os(name).is_none())
+        .any(|name| std::env::var_os(name).is_some())
     {
-        // Below the priorities 100 of osc/sm and 60 of osc/ucx.
-        // SAFETY: Call `run` before the process has other threads.
-        unsafe { std::env::set_var(PRIORITY, "50") };
+        return;
     }
+    let number = |name: &str| std::env::var(name).ok()?.parse::<usize>().ok();
+    let here = number("OMPI_COMM_WORLD_LOCAL_SIZE");
+    let is_far = here.is_some() && here < number("OMPI_COMM_WORLD_SIZE");
+    let (name, value) = if is_far && library.version.starts_with("Open MPI v4") {
+        (CHOICE, "ucx")
+    } else {
+        // Below the priorities 100 of osc/sm and 60 of osc/ucx.
+        (PRIORITY, "50")
+    };
+    // SAFETY: ranks join before they start threads that read the environment; a program in Python that has such threads
+    // sets variables in the same way.
+    unsafe { std::env::set_var(name, value) };
 }
 
 /// A communicator's handle.
@@ -369,7 +380,12 @@ impl RawWindow {
             let place = (&raw mut start).cast::<c_void>();
             mpi::MPI_Win_allocate(size, 1, info, comm.0, place, &mut handle)
         };
-        check("MPI_Win_allocate", code)?;
+        check("MPI_Win_allocate", code).map_err(|error| CommError::MpiUnusable {
+            reason: format!(
+                "{} has no windows between these machines ({error}); under Open MPI 4 install UCX and give mpirun -x OMPI_MCA_osc=ucx, or use Open MPI 5 or MPICH",
+                library().version
+            ),
+        })?;
         // SAFETY: a window just made, and a constant of the library.
         let code = unsafe { mpi::MPI_Win_set_errhandler(handle, library().errors_return) };
         check("MPI_Win_set_errhandler", code)?;
@@ -448,6 +464,40 @@ impl RawWindow {
             mpi::MPI_Get(start, length, unit, rank, at, length, unit, self.handle)
         };
         check("MPI_Get", code)
+    }
+
+    /// Starts to read a range of another rank's window, which must be inside it, into memory of the request: so a read
+    /// from a machine that is gone can be given up.
+    pub(super) fn start_far_get(
+        &self,
+        rank: usize,
+        offset: usize,
+        length: usize,
+    ) -> Result<Request, CommError> {
+        let mut request = Request::new(Buffer::Received(vec![0; length]));
+        let Buffer::Received(bytes) = &mut *request.buffer else {
+            unreachable!("made above");
+        };
+        let start = bytes.as_mut_ptr().cast::<c_void>();
+        let (length, rank, unit) = (length as c_int, rank as c_int, library().uint8);
+        // SAFETY: the range is inside the target's window, the window is locked, and the buffer is owned by the request,
+        // is not looked at until it is done, and outlives its use by MPI.
+        let code = unsafe {
+            let (at, request) = (offset as isize, &mut request.handle);
+            mpi::MPI_Rget(
+                start,
+                length,
+                unit,
+                rank,
+                at,
+                length,
+                unit,
+                self.handle,
+                request,
+            )
+        };
+        check("MPI_Rget", code)?;
+        Ok(request)
     }
 
     /// Gives the window back. All ranks call it.

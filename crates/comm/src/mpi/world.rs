@@ -18,6 +18,14 @@ const LOOK: Duration = Duration::from_micros(200);
 /// Reads of windows between checks for notices: a check costs as much as a read of 4 KiB.
 const READS: u32 = 64;
 
+/// Rounds of a wait that spin, then yield; after that each sleeps. Ranks usually come within
+/// microseconds; if they do not, the processor is better left to those who compute.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 5000;
+const SLEEP: Duration = Duration::from_micros(50);
+/// Rounds of a wait between checks for notices.
+const NOTICE_ROUNDS: u32 = 32;
+
 /// State that lives as long as the job, or as the job's result if that refers to it.
 pub(crate) struct World {
     pub(crate) notices: Notices,
@@ -91,6 +99,23 @@ impl World {
             self.notices.poll()?;
         }
         self.notices.failure()
+    }
+
+    /// One more round of a wait for another rank.
+    ///
+    /// Errors: a rank that failed.
+    pub(super) fn pause(&self, rounds: &mut u32) -> Result<(), CommError> {
+        *rounds = rounds.saturating_add(1);
+        if rounds.is_multiple_of(NOTICE_ROUNDS) {
+            self.notices.poll()?;
+            self.notices.failure()?;
+        }
+        match *rounds {
+            ..SPINS => std::hint::spin_loop(),
+            SPINS..YIELDS => thread::yield_now(),
+            YIELDS.. => thread::sleep(SLEEP),
+        }
+        Ok(())
     }
 
     /// Hears of the others, and sends heartbeats when it is time.
