@@ -1,12 +1,13 @@
 //! The ranks of a job, connected, and the memory in which they read one another's data.
 
+use std::ffi::CString;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use pelton_comm::tcp::Job;
 use pelton_comm::{Comm, CommError, Joined, launched};
 use pelton_data::{DataError as JobError, PipelineLoader};
-use pyo3::exceptions::{PyConnectionError, PyRuntimeError};
+use pyo3::exceptions::{PyConnectionError, PyRuntimeError, PyUserWarning};
 use pyo3::prelude::*;
 
 use crate::interruptible::interruptible;
@@ -85,9 +86,7 @@ impl Ranks {
         let Some(launched) = launched().map_err(failed)? else {
             return Ok(None);
         };
-        let joined = interruptible(py, |interrupt| {
-            Joined::new(&launched, interrupt, &mut |text| eprintln!("{text}"))
-        })?;
+        let joined = interruptible(py, |interrupt| Joined::new(&launched, interrupt, &mut warn))?;
         let (joined, comm) = joined.map_err(failed)?;
         let job = joined.job();
         Ok(Some(Ranks::new(comm, Some(joined), job)))
@@ -120,6 +119,13 @@ impl Ranks {
             }
         });
     }
+}
+
+/// Tells what this process waits for.
+fn warn(text: &str) {
+    let text = CString::new(text).unwrap_or_default();
+    // A program that turns warnings into errors waits all the same.
+    let _ = Python::attach(|py| PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 1));
 }
 
 /// Loaders whose memory others may still read.

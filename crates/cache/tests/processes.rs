@@ -1,12 +1,14 @@
 //! Peers' memory among processes, in every pipeline, under every launcher of this machine.
 
+#[path = "../../comm/tests/launch/mod.rs"]
+mod launch;
 mod support;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use launch::{Launcher, asked_for, run_or_end};
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Pipeline};
-use pelton_comm::conformance::launch::{Launcher, asked_for, run_or_end};
 use pelton_comm::{Comm, Reduction};
 use pelton_plan::{Batching, Catalog, Order, Plan, PlanSpec};
 use pelton_storage::StorageError;

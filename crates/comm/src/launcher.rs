@@ -103,7 +103,7 @@ fn launched_by(variable: Variables<'_>) -> Result<Option<Launched>, String> {
     let port = variable("MASTER_PORT").and_then(|port| port.trim().parse().ok());
     let (Some(address), Some(port)) = (address, port) else {
         return Err(format!(
-            "{launcher} started {size} processes, and each would do the whole job: they cannot find one another; set MASTER_ADDR and MASTER_PORT to a host name and a port of rank 0's machine, start them with mpirun or `srun --mpi=pmix`, start pelton once with --ranks {size}, or give --ranks 1 if each process is a job of its own"
+            "{launcher} started {size} processes, and each would do the whole job: they cannot find one another; set MASTER_ADDR and MASTER_PORT to a host name and a port of rank 0's machine, start them with mpirun or by srun with PMIx, start pelton once with `ranks` {size}, or give `ranks` 1 if each process is a job of its own"
         ));
     };
     let job = variable("TORCHELASTIC_RUN_ID").unwrap_or_default();
@@ -229,7 +229,7 @@ mod tests {
         let torch = [("RANK", "0"), ("WORLD_SIZE", "2")];
         refused(
             &torch,
-            &["torchrun started 2 processes", "MASTER_ADDR", "--ranks 2"],
+            &["torchrun started 2 processes", "MASTER_ADDR", "`ranks` 2"],
         );
         let host = ("MASTER_ADDR", "h0");
         refused(&[torch[0], torch[1], host], &["MASTER_PORT"]);

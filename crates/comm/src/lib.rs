@@ -41,6 +41,8 @@ mod transport;
 
 #[cfg(not(loom))]
 mod heartbeat;
+#[cfg(not(loom))]
+mod host;
 mod launcher;
 mod local;
 #[cfg(not(loom))]

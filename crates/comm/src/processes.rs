@@ -2,11 +2,12 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::host::host_name;
 use crate::run::panic_message;
 use crate::{Comm, CommError, Launched, RankError, mpi, tcp};
 
@@ -27,6 +28,8 @@ enum World {
 pub struct Joined {
     world: World,
     asked: Arc<AtomicBool>,
+    /// Whether others were notified of an interruption; locked meanwhile.
+    reported: Arc<Mutex<bool>>,
     over: Arc<AtomicBool>,
 }
 
@@ -51,15 +54,18 @@ impl Joined {
         let joined = Joined {
             world,
             asked: Arc::clone(asked),
+            reported: Arc::default(),
             over: Arc::default(),
         };
-        let tended = (
-            joined.world.clone(),
-            Arc::clone(asked),
-            Arc::clone(&joined.over),
-        );
+        let (world, asked) = (joined.world.clone(), Arc::clone(asked));
+        let (reported, over) = (Arc::clone(&joined.reported), Arc::clone(&joined.over));
         // Without one more thread an interruption reaches this rank only through its own signal.
-        let _ = thread::Builder::new().spawn(move || tended.0.tend(&tended.1, &tended.2));
+        let _ = thread::Builder::new().spawn(move || {
+            world.tend(&asked, &reported, &over);
+            // Before `over`, which tells that this thread holds nothing any more.
+            drop(world);
+            drop(over);
+        });
         Ok((joined, comm))
     }
 
@@ -77,9 +83,9 @@ impl Joined {
     /// Errors: [`CommError::RankFailed`] for another rank.
     pub fn end(self, reason: Option<&str>) -> Result<(), CommError> {
         // Before the end, which others would take for a fault.
-        if self.asked.load(Ordering::Relaxed) {
-            self.world.ask();
-        }
+        self.world.report(&self.asked, &self.reported);
+        // From now on nothing is sent but the end.
+        *self.reported.lock().unwrap_or_else(PoisonError::into_inner) = true;
         let ended = match &self.world {
             World::Mpi(world) => world.end(reason),
             World::Tcp(world) => world.end(reason),
@@ -139,12 +145,6 @@ pub fn abort(code: i32) {
     mpi::abort(code);
 }
 
-/// The name of this machine.
-pub(crate) fn host_name() -> String {
-    let system = rustix::system::uname();
-    system.nodename().to_string_lossy().into_owned()
-}
-
 impl World {
     fn join(
         launched: &Launched,
@@ -154,7 +154,7 @@ impl World {
         match launched {
             Launched::Mpi { .. } => {
                 let world = mpi::World::start(asked)?;
-                let comm = world.comm()?;
+                let comm = mpi::comm_of(&world)?;
                 let hosts = comm.all_gather_ragged(host_name().as_bytes())?;
                 if hosts.iter().any(|host| *host != hosts[0]) {
                     let hosts = hosts
@@ -166,14 +166,19 @@ impl World {
             }
             Launched::Tcp(meeting) => {
                 let world = meeting.connect(asked, wait)?;
-                let comm = world.comm();
+                let comm = tcp::comm_of(&world);
                 Ok((World::Tcp(world), comm))
             }
         }
     }
 
-    /// Notifies all others of an interruption.
-    fn ask(&self) {
+    /// Notifies all others of an interruption, once.
+    fn report(&self, asked: &AtomicBool, reported: &Mutex<bool>) {
+        let mut reported = reported.lock().unwrap_or_else(PoisonError::into_inner);
+        if *reported || !asked.load(Ordering::Relaxed) {
+            return;
+        }
+        *reported = true;
         match self {
             World::Mpi(world) => drop(world.notices.ask()),
             World::Tcp(world) => world.ask_all(),
@@ -182,16 +187,13 @@ impl World {
 
     /// Notifies the others when `asked` is set, until the job is over. Runs in a separate thread, since a rank that
     /// computes or reads does not communicate; under MPI it also hears the others and sends heartbeats.
-    fn tend(&self, asked: &AtomicBool, over: &AtomicBool) {
-        let (mut reported, mut beaten) = (false, Instant::now());
+    fn tend(&self, asked: &AtomicBool, reported: &Mutex<bool>, over: &AtomicBool) {
+        let mut beaten = Instant::now();
         while !over.load(Ordering::Relaxed) {
             if let World::Mpi(world) = self {
                 world.tend(&mut beaten);
             }
-            if !reported && asked.load(Ordering::Relaxed) {
-                reported = true;
-                self.ask();
-            }
+            self.report(asked, reported);
             thread::sleep(LISTEN);
         }
     }

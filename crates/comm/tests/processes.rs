@@ -2,12 +2,15 @@
 
 #![cfg(not(loom))]
 
+mod launch;
+
 use std::process::{Command, abort};
 use std::time::{Duration, Instant};
 
-use pelton_comm::conformance::launch::{Launcher, asked_for, run_or_end, stated_size};
 use pelton_comm::conformance::{CASES, FAILURES, REASON, check_comm, check_ends};
 use pelton_comm::{Comm, CommError, Reduction};
+
+use launch::{Launcher, asked_for, run_or_end, stated_size};
 
 const SOON: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(120);

@@ -4,11 +4,11 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use pelton_comm::conformance::launch::{self, Job, Launcher};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::{Ended, Place, number};
+use crate::launch::{self, Job, Launcher};
 
 const SOON: Duration = Duration::from_secs(60);
 const LATER: Duration = Duration::from_secs(120);

@@ -5,6 +5,8 @@
 
 mod command;
 mod data;
+#[path = "../../../comm/tests/launch/mod.rs"]
+mod launch;
 
 mod any_names;
 mod bad_data;

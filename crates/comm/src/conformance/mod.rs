@@ -5,8 +5,6 @@
 
 mod collectives;
 mod failures;
-#[cfg(not(loom))]
-pub mod launch;
 mod messages;
 mod numbers;
 mod pending;

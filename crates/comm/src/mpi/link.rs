@@ -7,14 +7,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::memory::MpiMemory;
-use super::raw::{RawComm, Request, forget_done};
+use super::raw::{PIECE_BYTES, RawComm, Request, forget_done};
 use super::world::World;
-use crate::CommError;
 use crate::transport::{Group, Memory, Transport};
-
-/// Longer messages travel in pieces of this length, the last of them shorter, so that no length exceeds MPI's 32-bit
-/// counts.
-pub(super) const PIECE_BYTES: usize = 64 << 20;
+use crate::{Comm, CommError};
 
 /// One rank's end of a communicator of processes.
 pub(super) struct Link {
@@ -37,12 +33,16 @@ struct Arriving {
     next: Option<Request>,
 }
 
+/// A communicator of all ranks.
+pub(crate) fn comm_of(world: &Arc<World>) -> Result<Comm, CommError> {
+    let comm = world.duplicate()?;
+    let members = (0..comm.size()?).collect();
+    let link = Link::new(Arc::clone(world), comm, members)?;
+    Ok(Comm::new(Box::new(link)))
+}
+
 impl Link {
-    pub(super) fn new(
-        world: Arc<World>,
-        comm: RawComm,
-        members: Vec<usize>,
-    ) -> Result<Link, CommError> {
+    fn new(world: Arc<World>, comm: RawComm, members: Vec<usize>) -> Result<Link, CommError> {
         Ok(Link {
             world,
             comm,

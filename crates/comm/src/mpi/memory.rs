@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::link::PIECE_BYTES;
-use super::raw::{RawComm, RawWindow};
+use super::raw::{PIECE_BYTES, RawComm, RawWindow};
 use super::world::World;
 use crate::CommError;
 use crate::transport::{GatherMessages, Get, Memory};

@@ -21,5 +21,6 @@ mod link;
 mod memory;
 mod world;
 
+pub(crate) use link::comm_of;
 pub(crate) use raw::{abort, world_rank};
 pub(crate) use world::World;

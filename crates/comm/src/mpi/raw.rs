@@ -16,6 +16,10 @@ use super::library::{self as mpi, CHOICE, library};
 use crate::transport::Get;
 use crate::{CommError, launched};
 
+/// Longer messages and reads travel in pieces of this length, messages with a last one that is shorter, so that no length
+/// exceeds MPI's 32-bit counts.
+pub(super) const PIECE_BYTES: usize = 64 << 20;
+
 /// This process's rank, for messages of errors; −1 before MPI has run.
 static WORLD_RANK: AtomicI32 = AtomicI32::new(-1);
 

@@ -5,11 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
 use super::notices::Notices;
 use super::raw::{RawComm, RawWindow, Session};
+use crate::CommError;
 use crate::heartbeat;
-use crate::{Comm, CommError};
 
 /// How long a failed rank waits for the others to hear of it.
 const GRACE: Duration = Duration::from_secs(2);
@@ -60,15 +59,13 @@ impl World {
         Ok(Arc::new(world))
     }
 
-    /// A communicator of all ranks.
-    pub(crate) fn comm(self: &Arc<World>) -> Result<Comm, CommError> {
+    /// One more communicator of all ranks, as MPI has it.
+    pub(super) fn duplicate(&self) -> Result<RawComm, CommError> {
         let session = self.session.as_ref();
         let session = session.expect("MPI runs as long as the world");
         let comm = session.world().duplicate()?;
         self.keep_comm(comm);
-        let members = (0..comm.size()?).collect();
-        let link = Link::new(Arc::clone(self), comm, members)?;
-        Ok(Comm::new(Box::new(link)))
+        Ok(comm)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::link::Link;
+use super::link::comm_of;
 use super::wire::{Frame, Kind, garbled};
 use super::world::{Job, World};
 use crate::heartbeat::{self, Heartbeat};
@@ -92,7 +92,7 @@ impl Listener {
     ) -> Result<(Comm, Job), CommError> {
         let world = self.join(rank, addresses, token, within)?;
         let job = world.job();
-        Ok((Comm::new(Box::new(Link::of_all(world))), job))
+        Ok((comm_of(&world), job))
     }
 
     /// The same, as the connections.

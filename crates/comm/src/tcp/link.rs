@@ -7,9 +7,9 @@ use bytes::Bytes;
 
 use super::memory::TcpMemory;
 use super::world::World;
-use crate::CommError;
 use crate::local::Route;
 use crate::transport::{Group, Memory, Transport};
+use crate::{Comm, CommError};
 
 /// One rank's end of a communicator of connected ranks.
 pub(super) struct Link {
@@ -24,13 +24,14 @@ pub(super) struct Link {
     windows: Cell<u64>,
 }
 
-impl Link {
-    /// The communicator of all ranks.
-    pub(super) fn of_all(world: Arc<World>) -> Link {
-        let (rank, members) = (world.rank, (0..world.size()).collect());
-        Link::new(world, 0, rank, members)
-    }
+/// The communicator of all ranks.
+pub(crate) fn comm_of(world: &Arc<World>) -> Comm {
+    let (rank, members) = (world.rank, (0..world.size()).collect());
+    let link = Link::new(Arc::clone(world), 0, rank, members);
+    Comm::new(Box::new(link))
+}
 
+impl Link {
     fn new(world: Arc<World>, context: u64, rank: usize, members: Arc<[usize]>) -> Link {
         Link {
             world,

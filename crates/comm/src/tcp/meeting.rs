@@ -14,11 +14,13 @@ use std::time::{Duration, Instant};
 use super::connect::{LOOK, Listener, MANNERS, wait};
 use super::wire::{Frame, Kind, garbled};
 use super::world::World;
-use crate::processes::host_name;
+use crate::host::host_name;
 use crate::{CommError, Meeting};
 
 /// How long processes wait for one another: machines of a cluster may get their images one after the other.
 const WITHIN: Duration = Duration::from_secs(600);
+/// How long they take to connect once all are there.
+const CONNECTING: Duration = Duration::from_secs(60);
 /// When a wait is mentioned.
 const MENTION: Duration = Duration::from_secs(2);
 /// Ports that rank 0 tries.
@@ -63,7 +65,7 @@ impl Meeting {
         };
         let (addresses, hosts): (Vec<SocketAddr>, Vec<String>) = members.into_iter().unzip();
         let listener = listener.with_hosts(hosts).with_asked(Arc::clone(asked));
-        listener.join(self.rank, &addresses, token, WITHIN)
+        listener.join(self.rank, &addresses, token, CONNECTING)
     }
 
     fn failed(&self, reason: String) -> CommError {
@@ -212,21 +214,16 @@ impl Meeting {
         let (Ok(port), Ok(address)) = (port.parse(), optional(address)) else {
             return Ok(None);
         };
-        // It waits for this before it takes the port for ours.
-        let heard = Frame {
-            kind: Kind::Beat,
-            tag: 0,
-            context: 0,
-            bytes: Vec::new().into(),
-        };
         let arrival = Arrival {
             host: host.clone(),
             address,
             port,
             stream,
         };
-        let answered = heard.write(&mut &arrival.stream);
-        Ok(answered.is_ok().then_some((rank, arrival)))
+        // It waits for this before it takes the port for ours. If it has given up meanwhile, it comes again.
+        let there = heard().write(&mut &arrival.stream);
+        let there = there.and_then(|()| Frame::read(&mut &arrival.stream, 0));
+        Ok(there.is_ok().then_some((rank, arrival)))
     }
 
     /// Another rank finds rank 0 and learns of all.
@@ -295,7 +292,10 @@ impl Meeting {
         stream.set_read_timeout(Some(MANNERS))?;
         let answer = Frame::read(&mut &stream, LONGEST as u64)?;
         match answer.kind {
-            Kind::Beat => Ok(Ok((Listener::of(listener), stream))),
+            Kind::Beat => {
+                heard().write(&mut &stream)?;
+                Ok(Ok((Listener::of(listener), stream)))
+            }
             Kind::Failed => Ok(Err(text(&answer.bytes))),
             _ => Err(garbled()),
         }
@@ -377,6 +377,16 @@ fn read_arrival(stream: &TcpStream) -> Option<(Frame, [String; 5])> {
     (frame.kind == Kind::Arrival).then_some((frame, parts))
 }
 
+/// Says that the sender has understood.
+fn heard() -> Frame {
+    Frame {
+        kind: Kind::Beat,
+        tag: 0,
+        context: 0,
+        bytes: Vec::new().into(),
+    }
+}
+
 fn refusal(reason: &str) -> Frame {
     Frame {
         kind: Kind::Failed,
@@ -438,5 +448,107 @@ impl Patience<'_> {
             return Err(CommError::Interrupted);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::thread;
+
+    use super::*;
+
+    fn meeting(rank: usize, port: u16) -> Meeting {
+        Meeting {
+            rank,
+            size: 3,
+            address: "localhost".to_string(),
+            port,
+            job: "here".to_string(),
+            is_taken: false,
+            is_local: true,
+        }
+    }
+
+    /// A port that nobody uses now.
+    fn free_port() -> u16 {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.local_addr().unwrap().port()
+    }
+
+    fn join(rank: usize, port: u16) -> Result<Arc<World>, CommError> {
+        meeting(rank, port).connect(&Arc::default(), &mut |_| ())
+    }
+
+    /// Says who it is to rank 0, and returns the answer.
+    fn call(port: u16, rank: u32, about: &str) -> io::Result<Frame> {
+        let stream = loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
+                Ok(stream) => break stream,
+                Err(_) => thread::sleep(LOOK),
+            }
+        };
+        let arrival = Frame {
+            kind: Kind::Arrival,
+            tag: rank,
+            context: 3,
+            bytes: about.as_bytes().to_vec().into(),
+        };
+        arrival.write(&mut &stream)?;
+        Frame::read(&mut &stream, 1 << 20)
+    }
+
+    #[test]
+    fn ranks_meet_whatever_else_calls_or_listens_there() {
+        let port = free_port();
+        // Another program has the port itself.
+        let other = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        thread::spawn(move || while other.accept().is_ok() {});
+        let ranks: Vec<_> = (0..3)
+            .map(|rank| thread::spawn(move || join(rank, port)))
+            .collect();
+        // A browser, and a rank of another job.
+        let mut browser = loop {
+            match TcpStream::connect((Ipv4Addr::LOCALHOST, port + 1)) {
+                Ok(stream) => break stream,
+                Err(_) if ranks[0].is_finished() => {
+                    break TcpStream::connect(("localhost", port)).unwrap();
+                }
+                Err(_) => thread::sleep(LOOK),
+            }
+        };
+        let _ = browser.write_all(b"GET / HTTP/1.1\r\n\r\n");
+        let _ = browser.read(&mut [0; 10]);
+        let worlds: Vec<_> = ranks.into_iter().map(|rank| rank.join().unwrap()).collect();
+        assert!(worlds.iter().all(Result::is_ok));
+    }
+
+    #[test]
+    fn another_job_is_sent_away_and_another_version_named() {
+        let port = free_port();
+        let first = thread::spawn(move || join(0, port));
+        let about = |job: &str, version: &str| format!("{job}\n{version}\nh7\n-\n1234");
+        assert!(call(port, 1, &about("elsewhere", VERSION)).is_err());
+        assert!(call(port, 1, "not five parts").is_err());
+        let refused = call(port, 1, &about("here", "0.0.1")).unwrap();
+        assert_eq!(refused.kind, Kind::Failed);
+        let expected = "rank 1 on h7 runs Pelton 0.0.1, but rank 0 on ";
+        assert!(text(&refused.bytes).starts_with(expected));
+        let error = first.join().unwrap().err().unwrap().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn a_wait_can_be_interrupted() {
+        for rank in [0, 1] {
+            let asked = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&asked);
+            let port = free_port();
+            let waits = thread::spawn(move || meeting(rank, port).connect(&flag, &mut |_| ()));
+            thread::sleep(Duration::from_millis(50));
+            asked.store(true, Ordering::Relaxed);
+            let error = waits.join().unwrap().err().unwrap();
+            assert!(matches!(error, CommError::Interrupted), "{error}");
+        }
     }
 }

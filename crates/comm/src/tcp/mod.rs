@@ -18,5 +18,6 @@ mod wire;
 mod world;
 
 pub use connect::Listener;
+pub(crate) use link::comm_of;
 pub use world::Job;
 pub(crate) use world::World;

@@ -11,15 +11,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::connect::LOOK;
-use super::link::Link;
 use super::wire::{Frame, Kind, garbled, u64_at};
+use crate::CommError;
 use crate::heartbeat::Heartbeat;
 use crate::local::{Exchange, Route};
-use crate::{Comm, CommError};
 
 /// How long a rank that ends waits for its messages to be sent.
 const GRACE: Duration = Duration::from_secs(2);
+/// Pause between two checks whether the other ranks have ended.
+const LOOK: Duration = Duration::from_millis(5);
 /// The context of answers, which no communicator has.
 const ANSWERS: u64 = u64::MAX;
 
@@ -159,11 +159,6 @@ impl World {
             }
             self.inbox.exchange.wait(self.rank, seen);
         }
-    }
-
-    /// The communicator of all ranks.
-    pub(crate) fn comm(self: &Arc<World>) -> Comm {
-        Comm::new(Box::new(Link::of_all(Arc::clone(self))))
     }
 
     /// Notifies all other ranks of an interruption.

@@ -1,4 +1,7 @@
-//! Starts the ranks of a test as processes, as launchers do.
+//! Starts the ranks of a test as processes, as launchers do. Tests of other crates use it too.
+
+// Each test uses only a part of this.
+#![allow(dead_code)]
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -8,9 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fmt, fs, io, thread};
 
+use pelton_comm::{Comm, CommError, Launched, RankError, abort, launched, run_launched};
 use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{Comm, CommError, Launched, RankError, abort, launched, run_launched};
 
 /// Launchers to test with: paths of `mpirun`, separated as in `PATH`. By default TCP, and `mpirun` if there is one.
 const LAUNCHERS: &str = "PELTON_MPIRUN";
