@@ -24,8 +24,15 @@ def reason_for_none() -> str | None:
     for program in ("ip", "tc", "nsenter", "unshare"):
         if shutil.which(program) is None:
             return f"SKIPPED: hosts need the program {program}; install iproute2 and util-linux"
-    tried = subprocess.run(["unshare", "-n", "-m", "-u", "-i", "true"], capture_output=True, text=True)
-    return f"SKIPPED: no namespaces here: {tried.stderr.strip()}" if tried.returncode else None
+    name = f"ptry{os.getpid()}"
+    tried = (
+        f"ip netns add {name} && ip -n {name} link add br0 type bridge && ip -n {name} link add veth0 type veth peer name veth1 && "
+        f"ip netns exec {name} tc qdisc add dev veth0 root tbf rate 1gbit burst 128kb latency 50ms && "
+        "unshare -n -m -u -i --propagation private sh -c 'hostname h0 && mount -t tmpfs tmpfs /dev/shm && mount -t sysfs sysfs /sys'"
+    )
+    ended = subprocess.run(["sh", "-c", tried], capture_output=True, text=True)
+    quietly("ip", "netns", "del", name, check=False)
+    return f"SKIPPED: no namespaces here: {ended.stderr.strip()}" if ended.returncode else None
 
 
 def quietly(*line: object, check: bool = True) -> None:
