@@ -21,11 +21,11 @@ use std::io::Write;
 use std::sync::Arc;
 
 use pelton_cache::{CacheError, CacheOptions, PeerCache, Placement};
-use pelton_comm::{Comm, Launched, launched, run_launched, run_ranks};
+use pelton_comm::{Comm, run_launched, run_ranks};
 use pelton_format::{Dataset, OpenOptions};
 use pelton_plan::{Catalog, Order, Plan, PlanSpec};
 use pelton_storage::RangeRead;
-use turns::{Range, in_turns, memcpy};
+use turns::{Range, in_turns, memcpy, transport};
 
 /// Sizes of records: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
@@ -46,13 +46,8 @@ fn main() {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
     };
-    let result = if let Some(how) = launched().expect("a launcher") {
-        let name = match how {
-            Launched::Mpi { .. } => "mpi",
-            Launched::Tcp(_) => "tcp",
-        };
-        let asked = Arc::default();
-        run_launched(&how, &asked, &mut |_| (), |comm| {
+    let result = if let Some((how, name)) = transport() {
+        run_launched(&how, &Arc::default(), &mut |_| (), |comm| {
             measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
         })
     } else {

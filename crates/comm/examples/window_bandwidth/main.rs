@@ -12,9 +12,9 @@
 
 mod turns;
 
-use pelton_comm::{Comm, CommError, Get, Launched, Window, launched, run_launched, run_ranks};
+use pelton_comm::{Comm, CommError, Get, Window, run_launched, run_ranks};
 use std::sync::Arc;
-use turns::{Range, in_turns, memcpy};
+use turns::{Range, in_turns, memcpy, transport};
 
 /// Sizes of reads: a page, and an image of ImageNet.
 const READ_BYTES: [usize; 2] = [4096, 110 << 10];
@@ -32,13 +32,8 @@ fn main() {
             measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
         })
     };
-    let result = if let Some(how) = launched().expect("a launcher") {
-        let name = match how {
-            Launched::Mpi { .. } => "mpi",
-            Launched::Tcp(_) => "tcp",
-        };
-        let asked = Arc::default();
-        run_launched(&how, &asked, &mut |_| (), |comm| {
+    let result = if let Some((how, name)) = transport() {
+        run_launched(&how, &Arc::default(), &mut |_| (), |comm| {
             measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
         })
     } else {

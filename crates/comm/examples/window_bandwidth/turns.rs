@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use pelton_comm::{Comm, CommError, Reduction};
+use pelton_comm::{Comm, CommError, Launched, Reduction, launched};
 
 /// A range: rank, offset, length.
 pub(super) type Range = (usize, usize, usize);
@@ -74,4 +74,14 @@ fn turn<E: From<CommError>>(
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// What started this process with others, and the name of its transport.
+pub fn transport() -> Option<(Launched, &'static str)> {
+    let how = launched().expect("variables of one launcher")?;
+    let name = match how {
+        Launched::Mpi { .. } => "mpi",
+        Launched::Tcp(_) => "tcp",
+    };
+    Some((how, name))
 }
