@@ -188,13 +188,14 @@ impl Comm {
     fn gather_of(&self, message: Bytes, equal: bool) -> Result<Collect, CommError> {
         let expected = equal.then(|| vec![message.len(); self.size()]);
         let (tag, parts) = (self.next_tag(), vec![message; self.size()]);
-        Collect::exchange(self.link(), tag, "all-gather", parts, expected)
+        let peers = (0..self.size()).collect();
+        Collect::exchange(self.link(), tag, "all-gather", peers, parts, expected)
     }
 
     /// Reduces `values` over all ranks, in place, to the same bits on all of them.
     ///
-    /// Each element is combined in the order of the ranks: the result depends on the operands and the
-    /// number of ranks only.
+    /// The result depends on the operands and the number of ranks only. Up to eight ranks combine each element in their
+    /// order; more do so along one dimension of a grid after another.
     pub fn all_reduce<T: Number>(
         &self,
         values: &mut [T],
@@ -292,14 +293,8 @@ impl Comm {
     ) -> Result<(), CommError> {
         let arrived = self.run(Box::new(self.reception(from, tag)?))?;
         let bytes = bytemuck::cast_slice_mut(values);
-        check_length(
-            self.link(),
-            "receive",
-            from,
-            bytes.len(),
-            arrived[from].len(),
-        )?;
-        bytes.copy_from_slice(&arrived[from]);
+        check_length(self.link(), "receive", from, bytes.len(), arrived[0].len())?;
+        bytes.copy_from_slice(&arrived[0]);
         Ok(())
     }
 
@@ -321,7 +316,7 @@ impl Comm {
 
     fn reception(&self, from: usize, tag: u16) -> Result<Collect, CommError> {
         self.check_rank(from)?;
-        Ok(Collect::receive(self.link(), from, u32::from(tag)))
+        Ok(Collect::receive(from, u32::from(tag)))
     }
 
     /// Divides the ranks into groups of the same `color`, each with its own communicator, ranked by `key` and

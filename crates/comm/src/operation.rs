@@ -9,9 +9,13 @@
 //! | barrier (dissemination) | log2 n | 0 |
 //! | broadcast (binomial tree) | ≤ log2 n | ≤ D log2 n |
 //! | all-gather, each rank's D | n − 1 | D (n − 1) |
-//! | reduce-scatter | n − 1 | D (n − 1)/n |
-//! | all-reduce up to 4 KiB | n − 1 | D (n − 1) |
-//! | all-reduce | 2 (n − 1) | 2 D (n − 1)/n |
+//! | reduce-scatter | m | D (n − 1)/n |
+//! | all-reduce up to 4 KiB | m | D m |
+//! | all-reduce | 2 m | 2 D (n − 1)/n |
+//!
+//! Up to 8 ranks m is n − 1. More are arranged in a grid with a product of factors up to 8, where n has these, and reduce
+//! along one dimension after another: m is the sum of the factors less one each, 22 for 1024 ranks. A prime number of
+//! ranks above 8 gains nothing.
 
 use std::ops::Range;
 
@@ -48,58 +52,54 @@ pub fn share(length: usize, rank: usize, size: usize) -> Range<usize> {
 pub(crate) struct Collect {
     tag: u32,
     name: &'static str,
+    /// The senders.
+    peers: Vec<usize>,
     /// Bytes that each message must have; `None` if any length will do.
     expected: Option<Vec<usize>>,
-    /// By rank; those not awaited are empty from the start.
+    /// By sender.
     arrived: Vec<Option<Bytes>>,
-    /// The one sender of a message that is not part of a collective operation.
-    received_from: Option<usize>,
+    /// Whether it is a message that is not part of a collective operation.
+    is_reception: bool,
 }
 
 impl Collect {
-    /// Sends `parts[r]` to every rank r and awaits one message from each.
+    /// Sends `parts[i]` to `peers[i]`, one of which may be this rank, and awaits one message from each.
     pub(crate) fn exchange(
         link: &dyn Transport,
         tag: u32,
         name: &'static str,
+        peers: Vec<usize>,
         parts: Vec<Bytes>,
         expected: Option<Vec<usize>>,
     ) -> Result<Collect, CommError> {
-        let mut arrived = vec![None; parts.len()];
-        for (rank, part) in parts.into_iter().enumerate() {
-            if rank == link.rank() {
-                arrived[rank] = Some(part);
+        let mut arrived = vec![None; peers.len()];
+        for ((peer, part), own) in peers.iter().zip(parts).zip(&mut arrived) {
+            if *peer == link.rank() {
+                *own = Some(part);
             } else {
-                link.send(rank, tag, part)?;
+                link.send(*peer, tag, part)?;
             }
         }
         Ok(Collect {
             tag,
             name,
+            peers,
             expected,
             arrived,
-            received_from: None,
+            is_reception: false,
         })
     }
 
     /// Awaits one message, from `from`.
-    pub(crate) fn receive(link: &dyn Transport, from: usize, tag: u32) -> Collect {
-        let mut arrived = vec![Some(Bytes::new()); link.size()];
-        arrived[from] = None;
+    pub(crate) fn receive(from: usize, tag: u32) -> Collect {
         Collect {
             tag,
             name: "receive",
+            peers: vec![from],
             expected: None,
-            arrived,
-            received_from: Some(from),
+            arrived: vec![None],
+            is_reception: true,
         }
-    }
-
-    fn accept(&self, link: &dyn Transport, peer: usize, message: &Bytes) -> Result<(), CommError> {
-        let Some(expected) = &self.expected else {
-            return Ok(());
-        };
-        check_length(link, self.name, peer, expected[peer], message.len())
     }
 }
 
@@ -126,35 +126,71 @@ pub(crate) fn check_length(
 impl Operation for Collect {
     fn advance(&mut self, link: &dyn Transport) -> Result<Option<Vec<Bytes>>, CommError> {
         let mut complete = true;
-        for rank in 0..self.arrived.len() {
-            if self.arrived[rank].is_none() {
-                let message = link.try_receive(rank, self.tag)?;
-                if let Some(message) = &message {
-                    self.accept(link, rank, message)?;
+        for (place, &peer) in self.peers.iter().enumerate() {
+            if self.arrived[place].is_none() {
+                let message = link.try_receive(peer, self.tag)?;
+                if let (Some(message), Some(expected)) = (&message, &self.expected) {
+                    check_length(link, self.name, peer, expected[place], message.len())?;
                 }
                 complete &= message.is_some();
-                self.arrived[rank] = message;
+                self.arrived[place] = message;
             }
         }
         Ok(complete.then(|| self.arrived.drain(..).flatten().collect()))
     }
 
     fn reception(&self) -> Option<(usize, u32)> {
-        self.received_from.map(|from| (from, self.tag))
+        self.is_reception.then(|| (self.peers[0], self.tag))
     }
 }
 
+/// Most ranks along a dimension, where their number has such factors.
+const MOST_ALONG: usize = 8;
+
+/// The grid of `size` ranks: how many there are along each dimension.
+pub(crate) fn grid(mut size: usize) -> Vec<usize> {
+    let mut along = Vec::new();
+    while size > MOST_ALONG {
+        let factor = (2..=MOST_ALONG)
+            .rev()
+            .find(|factor| size.is_multiple_of(*factor));
+        along.push(factor.unwrap_or(size));
+        size /= factor.unwrap_or(size);
+    }
+    if size > 1 || along.is_empty() {
+        along.push(size);
+    }
+    along
+}
+
 /// A reduction of shares, and for an all-reduce the exchange of the reduced ones.
+///
+/// It goes along the dimensions of the grid: along the first one, a rank gets the sums of the shares of a block of
+/// ranks, along the next one those of a part of this block. The reduced shares go back in the opposite order.
 pub(crate) struct ReduceShares {
     tag: u32,
     reduce: Reduce,
     reduction: Reduction,
-    /// Bytes of each rank's share.
-    shares: Vec<usize>,
-    /// Whether every rank gets all shares.
-    everywhere: bool,
+    name: &'static str,
+    /// Where the share of each rank begins, in bytes, and the end.
+    bounds: Vec<usize>,
+    /// Ranks along each dimension.
+    grid: Vec<usize>,
+    /// The dimension that messages go along now.
+    along: usize,
+    how: How,
     collect: Collect,
-    reduced: bool,
+}
+
+/// What moves along a dimension.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// Whole vectors, to be reduced.
+    Whole,
+    /// Parts, to be reduced; `true` if the reduced parts return to all ranks.
+    Scatter(bool),
+    /// Reduced parts.
+    Gather,
 }
 
 impl ReduceShares {
@@ -163,51 +199,89 @@ impl ReduceShares {
         link: &dyn Transport,
         tag: u32,
         (reduce, reduction): (Reduce, Reduction),
-        mut values: Bytes,
+        values: Bytes,
         shares: Vec<usize>,
         everywhere: bool,
     ) -> Result<ReduceShares, CommError> {
-        let name = if everywhere {
-            "all-reduce"
-        } else {
-            "reduce-scatter"
-        };
-        let whole = values.len();
-        let (parts, expected) = if everywhere && whole <= WHOLE_BYTES {
-            (vec![values; shares.len()], whole)
-        } else {
-            let parts = shares.iter().map(|share| values.split_to(*share)).collect();
-            (parts, shares[link.rank()])
-        };
-        let expected = Some(vec![expected; shares.len()]);
-        Ok(ReduceShares {
+        let mut bounds = vec![0];
+        bounds.extend(shares.iter().scan(0, |end, share| {
+            *end += share;
+            Some(*end)
+        }));
+        let mut reduction = ReduceShares {
             tag,
             reduce,
             reduction,
-            everywhere: everywhere && whole > WHOLE_BYTES,
-            collect: Collect::exchange(link, tag, name, parts, expected)?,
-            shares,
-            reduced: false,
-        })
+            name: if everywhere {
+                "all-reduce"
+            } else {
+                "reduce-scatter"
+            },
+            bounds,
+            grid: grid(link.size()),
+            along: 0,
+            how: match everywhere {
+                true if values.len() <= WHOLE_BYTES => How::Whole,
+                _ => How::Scatter(everywhere),
+            },
+            collect: Collect::receive(0, tag),
+        };
+        reduction.exchange(link, values)?;
+        Ok(reduction)
+    }
+
+    /// Sends `held` along the current dimension: in parts, or all of it.
+    fn exchange(&mut self, link: &dyn Transport, held: Bytes) -> Result<(), CommError> {
+        let (ranks, step) = (
+            self.grid[self.along],
+            self.grid[self.along + 1..].iter().product::<usize>(),
+        );
+        let place = link.rank() / step % ranks;
+        let first = link.rank() - place * step;
+        // The ranks that have the same block, and the parts of it.
+        let block = link.rank() / (step * ranks) * (step * ranks);
+        let part = |of: usize| self.bounds[block + of * step]..self.bounds[block + (of + 1) * step];
+        let begin = self.bounds[block];
+        let (mut parts, mut expected) = (Vec::new(), Vec::new());
+        for of in 0..ranks {
+            let (sent, comes) = match self.how {
+                How::Whole => (held.clone(), held.len()),
+                How::Scatter(_) => {
+                    let range = part(of);
+                    (
+                        held.slice(range.start - begin..range.end - begin),
+                        part(place).len(),
+                    )
+                }
+                How::Gather => (held.clone(), part(of).len()),
+            };
+            parts.push(sent);
+            expected.push(comes);
+        }
+        let peers = (0..ranks).map(|of| first + of * step).collect();
+        self.collect = Collect::exchange(link, self.tag, self.name, peers, parts, Some(expected))?;
+        Ok(())
     }
 }
 
 impl Operation for ReduceShares {
     fn advance(&mut self, link: &dyn Transport) -> Result<Option<Vec<Bytes>>, CommError> {
-        let Some(arrived) = self.collect.advance(link)? else {
-            return Ok(None);
-        };
-        if self.reduced {
-            return Ok(Some(arrived));
+        while let Some(arrived) = self.collect.advance(link)? {
+            let is_last = self.along + 1 == self.grid.len();
+            let held = match self.how {
+                How::Gather if self.along == 0 => return Ok(Some(arrived)),
+                How::Gather => arrived.concat().into(),
+                How::Whole | How::Scatter(_) => (self.reduce)(&arrived, self.reduction),
+            };
+            match self.how {
+                How::Whole | How::Scatter(false) if is_last => return Ok(Some(vec![held])),
+                How::Scatter(true) if is_last => self.how = How::Gather,
+                How::Gather => self.along -= 1,
+                How::Whole | How::Scatter(_) => self.along += 1,
+            }
+            self.exchange(link, held)?;
         }
-        let own = (self.reduce)(&arrived, self.reduction);
-        if !self.everywhere {
-            return Ok(Some(vec![own]));
-        }
-        self.reduced = true;
-        let (parts, shares) = (vec![own; link.size()], std::mem::take(&mut self.shares));
-        self.collect = Collect::exchange(link, self.tag, "all-reduce", parts, Some(shares))?;
-        self.advance(link)
+        Ok(None)
     }
 }
 
@@ -303,7 +377,19 @@ impl Operation for Barrier {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::share;
+    use super::{grid, share};
+
+    #[test]
+    fn grids_have_short_dimensions() {
+        for size in 1..=1100 {
+            let along = grid(size);
+            assert_eq!(along.iter().product::<usize>(), size);
+            assert!(size == 1 || along.iter().all(|ranks| *ranks > 1));
+        }
+        let messages = |size| grid(size).iter().map(|ranks| ranks - 1).sum::<usize>();
+        assert_eq!([1, 2, 8, 13].map(messages), [0, 1, 7, 12]);
+        assert_eq!([12, 16, 64, 256, 1024].map(messages), [6, 8, 14, 17, 22]);
+    }
 
     #[test]
     fn shares_cover_in_order_and_evenly() {

@@ -46,6 +46,13 @@ fn seven_ranks() {
 }
 
 #[test]
+fn ranks_of_a_grid() {
+    for ranks in [12, 13, 27] {
+        all_cases(ranks);
+    }
+}
+
+#[test]
 fn a_failing_rank_is_named_and_soon() {
     for ranks in RANKS {
         for case in FAILURES {

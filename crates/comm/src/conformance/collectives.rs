@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::numbers::{lengths, number};
+use crate::operation::grid;
 use crate::{Alike, Comm, CommError, Number, Reduction, share};
 
 pub(super) fn ranks(comm: &Comm) -> Result<(), CommError> {
@@ -72,7 +73,7 @@ pub(super) fn all_gather_ragged(comm: &Comm) -> Result<(), CommError> {
     Ok(())
 }
 
-/// The expected result of a reduction over all ranks, element by element in the order of the ranks.
+/// The expected result of a reduction over all ranks, element by element: along each dimension of their grid in order.
 pub(super) fn expected<T: Number>(
     size: usize,
     length: usize,
@@ -80,8 +81,15 @@ pub(super) fn expected<T: Number>(
     element: impl Fn(usize, usize) -> T,
 ) -> Vec<T> {
     let combine = |i| {
-        let rest = (1..size).map(|rank| element(rank, i));
-        rest.fold(element(0, i), |sum, next| T::combine(sum, next, reduction))
+        let mut parts: Vec<T> = (0..size).map(|rank| element(rank, i)).collect();
+        for ranks in grid(size) {
+            let rest = parts.split_off(parts.len() / ranks);
+            for (place, next) in rest.into_iter().enumerate() {
+                let of = place % parts.len();
+                parts[of] = T::combine(parts[of], next, reduction);
+            }
+        }
+        parts[0]
     };
     (0..length).map(combine).collect()
 }
@@ -119,8 +127,7 @@ pub(super) fn all_reduce(comm: &Comm) -> Result<(), CommError> {
 
 /// The bits do not depend on which rank is late, nor on the position of an element in a vector.
 pub(super) fn reduction_order(comm: &Comm) -> Result<(), CommError> {
-    let column: Vec<f64> = (0..comm.size()).map(|rank| rough(rank, 0)).collect();
-    let expected = column[1..].iter().fold(column[0], |sum, next| sum + next);
+    let expected: f64 = expected(comm.size(), 1, Reduction::Sum, rough)[0];
     for round in 0..20 {
         if round % comm.size() == comm.rank() {
             std::thread::sleep(Duration::from_micros(200));
