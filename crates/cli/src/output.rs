@@ -1,6 +1,7 @@
 //! Runs the job of a command, prints its figures, and maps errors to exit codes.
 
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use pelton_comm::Comm;
@@ -65,6 +66,11 @@ pub fn bytes_of(memory: Memory, flag: &str) -> Result<u64, Failure> {
             "{flag} takes a size such as 256MiB, not a share"
         ))
     })
+}
+
+/// The folder or file on this machine that has a finished model, fetched if it is an address.
+pub fn model_here(model: &Path) -> Result<PathBuf, Failure> {
+    Ok(pelton_train::model_here(model, &interrupt_flag())?)
 }
 
 /// Prints figures as one JSON object on standard output.

@@ -51,6 +51,14 @@ pub enum DataError {
     /// The run folder could not be used.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The files of a run could not be sent to an object store.
+    #[error("{source}; all files of the run are in {}, and `resume` on this machine sends them", local.display())]
+    NotSent {
+        /// The folder that has them.
+        local: std::path::PathBuf,
+        /// Why.
+        source: StorageError,
+    },
     /// The reader of the output went away.
     #[error("the output was closed")]
     OutputClosed,
@@ -112,6 +120,7 @@ impl DataError {
             DataError::Output { .. }
             | DataError::PipelineState { .. }
             | DataError::AllBad { .. }
+            | DataError::NotSent { .. }
             | DataError::Comm(_) => 1,
             DataError::Storage(error)
             | DataError::Text(TextError::Storage(error))

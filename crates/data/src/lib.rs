@@ -32,6 +32,8 @@ mod names;
 mod pairs;
 #[cfg_attr(not(feature = "cloud"), path = "no_remote.rs")]
 mod remote;
+#[cfg_attr(not(feature = "cloud"), path = "no_run_copy.rs")]
+mod run_copy;
 
 mod record_bytes;
 
@@ -76,5 +78,6 @@ pub use plan::{plan_of, units_of};
 pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
 pub use record_classes::{check_classes, several_classes};
+pub use run_copy::{RunCopy, config_of, fetched_model};
 pub use texts::Texts;
 pub use vocabulary_cache::cached_vocabulary;

@@ -81,7 +81,8 @@ async fn attempts<T>(
     }
 }
 
-fn error(
+/// The error for a failure after `attempts`.
+pub(crate) fn error(
     failure: Failure,
     url: &str,
     bytes: Option<Range<u64>>,

@@ -78,7 +78,8 @@ pub(crate) enum Kind {
 
 const NETWORK: &str = "check the network and the server's name, or try again later";
 const BUSY: &str = "the server is down or has too much to do; try again later";
-const ACCESS: &str = "check the credentials in the environment, and that they may read it";
+pub(crate) const ACCESS: &str =
+    "check the credentials in the environment, and that they may read it";
 const KEYS: &str = "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for a profile AWS_PROFILE), or AWS_SKIP_SIGNATURE=true for public data";
 const RANGES: &str =
     "give a server that answers requests for parts of a file, or copy the file to a disk first";

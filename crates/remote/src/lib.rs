@@ -34,9 +34,9 @@
 //!
 //! [`Stores`] opens `s3://`, `gs://`, `az://` and `http(s)://` addresses and lists the files that match a pattern. A file is
 //! a [`RemoteObject`], a [`Storage`](pelton_storage::Storage): a batch of ranges becomes few concurrent requests, each
-//! repeated as long as that may help. A [`DiskCache`] over it keeps fetched blocks in a folder.
+//! repeated as long as that may help. A [`RemoteFolder`] is written as well. A [`DiskCache`] over it keeps fetched blocks in a folder.
 //!
-//! Reading order: `stores` finds the client of an address, `object` reads a file, `merge` joins ranges into requests,
+//! Reading order: `stores` finds the client of an address, `object` reads a file, `folder` writes files, `merge` joins ranges into requests,
 //! `attempts` repeats them, `failure` says what went wrong, `headers` corrects answers, `answer`
 //! limits them, `disk_cache` keeps blocks.
 
@@ -51,6 +51,7 @@ mod merge;
 mod runtime;
 
 mod attempts;
+mod folder;
 mod listing;
 mod object;
 
@@ -62,6 +63,7 @@ mod segment;
 
 pub use cached::Cached;
 pub use disk_cache::DiskCache;
+pub use folder::RemoteFolder;
 pub use object::RemoteObject;
 pub use options::RemoteOptions;
 pub use stores::Stores;

@@ -28,6 +28,7 @@ use crate::address::{Address, Secrets, wrong};
 use crate::attempts::Limits;
 use crate::aws_profile::{Profile, profile};
 use crate::failure::{Noting, NotingConnector};
+use crate::folder::RemoteFolder;
 use crate::listing;
 use crate::object::RemoteObject;
 use crate::options::RemoteOptions;
@@ -173,6 +174,31 @@ impl Stores {
         listing::matching(&address, &shown_address(pattern), &self.limits)
     }
 
+    /// A folder of an object store, to be read and written whole files at a time.
+    ///
+    /// Errors: an address that is invalid, or of a web server, which cannot be written to.
+    pub fn folder(&self, url: &str) -> Result<RemoteFolder, StorageError> {
+        let url = url.trim_end_matches('/');
+        let is_web = url
+            .get(..4)
+            .is_some_and(|scheme| scheme.eq_ignore_ascii_case("http"));
+        if is_web {
+            let what = "a folder of a web server cannot be listed or written to";
+            return Err(wrong(url, what, "give s3://, gs:// or az://"));
+        }
+        let Address { path, root, .. } = self.address(url)?;
+        let (scheme, rest) = root.split_once("://").unwrap_or_default();
+        let (host, before) = rest.split_once('/').unwrap_or((rest, ""));
+        let store = bucket(scheme, host, before, &root, &WHOLE_FILES)?;
+        let shown = shown_address(url).into_owned();
+        RemoteFolder::new(store, &path, shown, Arc::clone(&self.limits))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn limits(&self) -> Arc<Limits> {
+        Arc::clone(&self.limits)
+    }
+
     /// Whether a file with exactly this name exists, even if the name would be a pattern.
     pub fn is_there(&self, url: &str) -> bool {
         self.open(url, 1).is_ok()
@@ -217,7 +243,7 @@ impl Stores {
         let store = match open.get(&root) {
             Some(store) => Arc::clone(store),
             None => {
-                let store = bucket(&scheme, host, before, &root)?;
+                let store = bucket(&scheme, host, before, &root, &RANGES)?;
                 open.insert(root.clone(), Arc::clone(&store));
                 store
             }
@@ -239,7 +265,7 @@ impl Stores {
         let built = HttpBuilder::new()
             .with_url(request.url().as_str())
             .with_client_options(ClientOptions::new().with_allow_http(true))
-            .with_retry(no_retry())
+            .with_retry(RANGES.retry())
             .with_http_connector(WebClient {
                 client,
                 authorization,
@@ -262,14 +288,32 @@ fn unusable(url: &str, error: &impl Display) -> StorageError {
 const REDIRECTS: usize = 10;
 /// Longest time to connect.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// The caller limits silence and deadlines; a client alone would end long answers after 30 s.
-const TIMEOUT: (ClientConfigKey, &str) = (ClientConfigKey::Timeout, "1day");
 
-/// The caller repeats attempts, because it knows which bytes have arrived.
-fn no_retry() -> RetryConfig {
-    RetryConfig {
-        max_retries: 0,
-        ..RetryConfig::default()
+/// How often a client repeats requests, and how long one may take.
+struct Patience {
+    retries: usize,
+    timeout: &'static str,
+}
+
+/// For parts of files. The caller limits silence and deadlines, and repeats attempts, because it knows which bytes have
+/// arrived; a client alone would end long answers after 30 s.
+const RANGES: Patience = Patience {
+    retries: 0,
+    timeout: "1day",
+};
+
+/// For whole files, sent in parts of 16 MiB.
+const WHOLE_FILES: Patience = Patience {
+    retries: 6,
+    timeout: "5min",
+};
+
+impl Patience {
+    fn retry(&self) -> RetryConfig {
+        RetryConfig {
+            max_retries: self.retries,
+            ..RetryConfig::default()
+        }
     }
 }
 
@@ -279,11 +323,12 @@ fn bucket(
     host: &str,
     before: &str,
     root: &str,
+    patience: &Patience,
 ) -> Result<Arc<dyn ObjectStore>, StorageError> {
     let built: object_store::Result<Arc<dyn ObjectStore>> = match scheme {
         "s3" | "s3a" => match before.strip_suffix('/') {
-            Some(before) => amazon(&format!("{host}/{}", encoded(before))),
-            None => amazon(host),
+            Some(before) => amazon(&format!("{host}/{}", encoded(before)), patience),
+            None => amazon(host, patience),
         }
         .map(|store| Arc::new(store) as _),
         _ if !before.is_empty() => {
@@ -292,15 +337,21 @@ fn bucket(
         }
         "gs" => GoogleCloudStorageBuilder::from_env()
             .with_bucket_name(host)
-            .with_config(GoogleConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
-            .with_retry(no_retry())
+            .with_config(
+                GoogleConfigKey::Client(ClientConfigKey::Timeout),
+                patience.timeout,
+            )
+            .with_retry(patience.retry())
             .with_http_connector(NotingConnector)
             .build()
             .map(|store| Arc::new(store) as _),
         "az" | "azure" | "abfs" | "abfss" => MicrosoftAzureBuilder::from_env()
             .with_url(root)
-            .with_config(AzureConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
-            .with_retry(no_retry())
+            .with_config(
+                AzureConfigKey::Client(ClientConfigKey::Timeout),
+                patience.timeout,
+            )
+            .with_retry(patience.retry())
             .with_http_connector(NotingConnector)
             .build()
             .map(|store| Arc::new(store) as _),
@@ -330,7 +381,7 @@ fn encoded(path: &str) -> String {
 }
 
 /// If the environment has no keys, uses those of a profile in the user's files.
-fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
+fn amazon(bucket: &str, patience: &Patience) -> object_store::Result<object_store::aws::AmazonS3> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
     let is_set = |builder: &AmazonS3Builder, key| builder.get_config_value(&key).is_some();
     let Profile {
@@ -373,8 +424,11 @@ fn amazon(bucket: &str) -> object_store::Result<object_store::aws::AmazonS3> {
         builder = builder.with_allow_http(true);
     }
     builder
-        .with_config(AmazonS3ConfigKey::Client(TIMEOUT.0), TIMEOUT.1)
-        .with_retry(no_retry())
+        .with_config(
+            AmazonS3ConfigKey::Client(ClientConfigKey::Timeout),
+            patience.timeout,
+        )
+        .with_retry(patience.retry())
         .with_http_connector(NotingConnector)
         .build()
 }

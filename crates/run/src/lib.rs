@@ -48,7 +48,7 @@ pub use metrics_endpoint::MetricsEndpoint;
 pub use process::{cpu_seconds, peak_rss_bytes, reset_peak_rss};
 pub use prometheus::{PROMETHEUS_TYPE, PrometheusText};
 pub use report::{Bars, Curve, Histogram, Marks, Plot, Report, SignedBars, StageUse, Table};
-pub use run_folder::RunFolder;
+pub use run_folder::{RunFolder, is_loose};
 pub use safetensors::tensor::Dtype;
 pub use settings::{Settings, decisive};
 pub use tensorboard::EventWriter;

@@ -53,7 +53,8 @@ pub enum Set {
 }
 
 impl Set {
-    pub(crate) const ALL: [Set; 3] = [Set::Model, Set::Checkpoint, Set::Index];
+    /// All kinds.
+    pub const ALL: [Set; 3] = [Set::Model, Set::Checkpoint, Set::Index];
 
     /// The file of its manifest, in the run folder.
     pub fn file(self) -> &'static str {
@@ -154,6 +155,11 @@ impl Manifest {
             set,
             ..manifest
         })
+    }
+
+    /// Whether it is of the same run as `other`, and not older.
+    pub fn follows(&self, other: &Manifest) -> bool {
+        self.run == other.run && self.number >= other.number
     }
 
     /// Its bytes.

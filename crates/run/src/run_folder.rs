@@ -30,6 +30,12 @@ const LOCK: &str = ".lock";
 /// Name prefix of TensorBoard's files.
 const EVENTS: &str = "events.out.tfevents.";
 
+/// Whether a file of a run folder belongs to no set: figures, and files that describe the run.
+pub fn is_loose(name: &str) -> bool {
+    [CONFIG, METRICS, SUMMARY, "search.json", "report.html"].contains(&name)
+        || name.starts_with(EVENTS)
+}
+
 /// The folder of a run, locked by this process until dropped.
 #[derive(Debug)]
 pub struct RunFolder {

@@ -27,6 +27,7 @@
 mod checkpoint;
 mod config;
 mod error;
+mod in_store;
 mod start;
 mod summary;
 mod trained;
@@ -74,6 +75,7 @@ pub use pelton_nn::GrowingBatch;
 
 pub use config::{LinearConfig, Optimum, Solver, Stated, Target, read_over};
 pub use error::TrainError;
+pub use in_store::{config_here, in_run_folder, model_here};
 pub use pelton_data::{
     ClassSetting, DataConfig, DataError, Validation, check_positive, check_range, check_share,
 };

@@ -18,14 +18,14 @@ use pelton_train::{DataError, Output, TargetFigures, TestFigures, memory_budget}
 use pelton_train::{retrieval, verification};
 
 #[cfg(feature = "nets")]
-use pelton_train::{DataConfig, linear::RunOptions, refuse_address};
+use pelton_train::{DataConfig, in_run_folder, linear::RunOptions};
 
 #[cfg(feature = "nets")]
 use crate::arguments::{ClassesArguments, SampleArguments};
 use crate::arguments::{EvalArguments, PredictArguments};
 use crate::bytes::Memory;
 use crate::data_arguments::refuse_idle;
-use crate::output::{Failure, bytes_of, print_json, print_with, usage, with_console};
+use crate::output::{Failure, bytes_of, model_here, print_json, print_with, usage, with_console};
 
 /// Default bytes for the data, if the machine has them.
 const USUAL_MEMORY: u64 = 256 << 20;
@@ -42,7 +42,7 @@ pub fn eval(arguments: EvalArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
         memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.data),
-        model: arguments.model,
+        model: model_here(&arguments.model)?,
     };
     #[cfg(feature = "nets")]
     if finished::is_net(&config.model)? {
@@ -249,7 +249,7 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
         memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.data),
-        model: arguments.model,
+        model: model_here(&arguments.model)?,
     };
     #[cfg(feature = "nets")]
     let is_net = finished::is_net(&config.model)?;
@@ -319,7 +319,7 @@ pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
     let config = EvaluateConfig {
         memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.add),
-        model: arguments.run,
+        model: model_here(&arguments.run)?,
     };
     let of_data = arguments.memory.is_some() || config.data != DataConfig::default();
     refuse_idle(&[(
@@ -333,9 +333,10 @@ pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
         resume: false,
         overwrite: arguments.overwrite,
     };
-    refuse_address(&folder.out).map_err(DataError::from)?;
     let changed = with_console(|context| {
-        change_classes(&config, &arguments.remove, context.in_folder(&folder))
+        in_run_folder(context, &folder, |context| {
+            change_classes(&config, &arguments.remove, context)
+        })
     })?;
     print_with(|out| {
         let folder = folder.out.display();
@@ -354,9 +355,9 @@ pub fn sample(arguments: SampleArguments) -> Result<(), Failure> {
         top: arguments.top,
         seed: arguments.seed,
     };
+    let run = model_here(&arguments.run)?;
     let mut out = BufWriter::new(std::io::stdout().lock());
-    let result =
-        with_console(|context| finished::sample(&arguments.run, &config, &mut out, &context));
+    let result = with_console(|context| finished::sample(&run, &config, &mut out, &context));
     match result {
         Err(failure) if failure.code == 0 => Ok(()),
         result => result,

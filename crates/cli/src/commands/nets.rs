@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use pelton_train::{
-    DataError, FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image,
-    language, memory_budget, refuse_address,
+    FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image,
+    in_run_folder, language, memory_budget,
 };
 
 use crate::bytes::human;
@@ -66,10 +66,11 @@ fn train(
     }
     let ranks = ranks::asked(run.ranks)?;
     let out = run.folder(paths);
-    refuse_address(&out).map_err(DataError::from)?;
     let options = run.options(&out);
     let link = run.link(ranks)?;
-    let trained = ranks::run_over(link, ranks, |context| job(context.in_folder(&options)))?;
+    let trained = ranks::run_over(link, ranks, |context| {
+        in_run_folder(context, &options, &job)
+    })?;
     tell(trained, run.json, &out)
 }
 

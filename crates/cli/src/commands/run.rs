@@ -3,10 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use pelton_train::linear::RunOptions;
-use pelton_train::{Stated, read_over, shown_address};
+use pelton_train::{Stated, config_here, read_over, shown_address};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::console::interrupt_flag;
 use crate::output::{Failure, bytes_of, positive, usage};
 use crate::ranks::launcher;
 use crate::run_arguments::RunArguments;
@@ -19,7 +20,9 @@ impl RunArguments {
         default: C,
     ) -> Result<(C, Stated), Failure> {
         let resumed = self.out.as_ref().filter(|_| self.resume);
-        let resumed = resumed.map(|out| out.join("run.toml"));
+        let interrupt = interrupt_flag();
+        let resumed = resumed.map(|out| config_here(out, &interrupt));
+        let resumed = resumed.transpose()?;
         // With data named, --resume may as well begin.
         let resumed = resumed.filter(|path| path.exists() || no_data);
         match self.config.as_ref().or(resumed.as_ref()) {

@@ -8,14 +8,14 @@ use pelton_serve::{Limits, ServeConfig};
 use pelton_train::check_range;
 
 use crate::arguments::ServeArguments;
-use crate::output::{Failure, bytes_of, print_with, with_console};
+use crate::output::{Failure, bytes_of, model_here, print_with, with_console};
 
 /// Serves a trained net until Ctrl-C.
 pub fn serve(arguments: ServeArguments) -> Result<(), Failure> {
     check_range("timeout", arguments.timeout, 0.0..=1e9)?;
     let time = Duration::from_secs_f64(arguments.timeout);
     let config = ServeConfig {
-        run: arguments.run,
+        run: model_here(&arguments.run)?,
         host: arguments.host,
         port: arguments.port,
         exact: arguments.exact,

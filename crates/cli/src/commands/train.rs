@@ -3,9 +3,7 @@
 use std::path::Path;
 
 use pelton_train::linear::{self};
-use pelton_train::{
-    DataError, LinearConfig, LinearSummary, Solver, Target, memory_budget, refuse_address,
-};
+use pelton_train::{LinearConfig, LinearSummary, Solver, Target, in_run_folder, memory_budget};
 
 use super::model::{figures_of, figures_of_targets};
 use crate::arguments::LinearArguments;
@@ -48,11 +46,10 @@ pub fn linear(arguments: LinearArguments) -> Result<(), Failure> {
         }
     }
     let out = run.folder(&config.data.paths);
-    refuse_address(&out).map_err(DataError::from)?;
     let options = run.options(&out);
     let link = run.link(ranks)?;
     let trained = ranks::run_over(link, ranks, |context| {
-        linear::run(&config, context.in_folder(&options))
+        in_run_folder(context, &options, |context| linear::run(&config, context))
     });
     // Processes of other ranks print nothing.
     let Some(mut summary) = trained? else {
