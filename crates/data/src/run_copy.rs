@@ -338,7 +338,7 @@ impl Sent {
 ///
 /// Errors: a store that refuses.
 pub fn config_of(run: &Path, interrupt: &Interrupt) -> Result<Option<PathBuf>, DataError> {
-    let path = local(run, "-config")?.join(CONFIG);
+    let path = local(run, "-config.toml")?;
     let found = download(&folder(run, interrupt)?, CONFIG, &path)?;
     Ok(found.then_some(path))
 }

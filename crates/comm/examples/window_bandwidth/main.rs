@@ -4,15 +4,18 @@
 //! cargo run --release -p pelton-comm --example window_bandwidth -- 2           two threads
 //! cargo build --release -p pelton-comm --example window_bandwidth
 //! mpirun -n 2 target/release/examples/window_bandwidth                         two processes
+//! torchrun --nproc-per-node 2 --no-python target/release/examples/window_bandwidth
 //! ```
 //!
 //! All ranks read at once, at random offsets in the other ranks' windows, 64 ranges a batch. The reference copies the
-//! same ranges from a vector as large as the windows. The two take turns (`turns.rs`); the result is the median of
-//! the turns.
+//! same ranges from a vector as large as the windows; among processes over TCP it is a bare loop over sockets
+//! (`sockets.rs`). The two take turns (`turns.rs`); the result is the median of the turns.
 
+mod sockets;
 mod turns;
 
-use pelton_comm::{Comm, CommError, Get, Window, run_launched, run_ranks};
+use pelton_comm::{Comm, CommError, Get, Launched, Window, run_launched, run_ranks};
+use sockets::sockets;
 use std::sync::Arc;
 use turns::{Range, in_turns, memcpy, transport};
 
@@ -29,12 +32,13 @@ const TURNS: usize = 7;
 fn main() {
     let threads = |ranks| {
         run_ranks(ranks, |comm| {
-            measure(&comm, "local", |comm| memcpy(comm, WINDOW_BYTES))
+            measure(&comm, "local", memcpy(&comm, WINDOW_BYTES))
         })
     };
     let result = if let Some((how, name)) = transport() {
-        run_launched(&how, &Arc::default(), &mut |_| (), |comm| {
-            measure(&comm, name, |comm| memcpy(comm, WINDOW_BYTES))
+        run_launched(&how, &Arc::default(), &mut |_| (), |comm| match how {
+            Launched::Tcp(_) => measure(&comm, name, sockets(&comm, WINDOW_BYTES)?),
+            Launched::Mpi { .. } => measure(&comm, name, memcpy(&comm, WINDOW_BYTES)),
         })
     } else {
         let ranks = std::env::args().nth(1);
@@ -46,15 +50,14 @@ fn main() {
     }
 }
 
-fn measure<R: FnMut(&[Range], &mut [u8])>(
+fn measure(
     comm: &Comm,
     transport: &str,
-    reference: impl Fn(&Comm) -> R,
+    mut reference: impl FnMut(&[Range], &mut [u8]),
 ) -> Result<(), CommError> {
     let mut window = comm.allocate(WINDOW_BYTES)?;
     window.local().fill(1);
     let window = window.share(comm)?;
-    let mut reference = reference(comm);
     if comm.rank() == 0 {
         println!("transport,ranks,read_bytes,get_gb_per_s,reference_gb_per_s,ratio");
     }
@@ -78,7 +81,6 @@ fn measure<R: FnMut(&[Range], &mut [u8])>(
             );
         }
     }
-    drop(reference);
     window.free(comm)
 }
 

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::link::comm_of;
+use super::reads::Reads;
 use super::wire::{Frame, Kind, garbled};
 use super::world::{Job, World};
 use crate::heartbeat::{self, Heartbeat};
@@ -133,7 +134,8 @@ impl Listener {
         }
         // Others may still wait for one another.
         let heartbeat = Heartbeat::new(size, silence, within);
-        World::start(rank, peers, (self.hosts, self.asked), heartbeat)
+        let reads = |inbox| Reads::start(self.socket, rank, addresses.to_vec(), &own, inbox);
+        World::start(rank, peers, (self.hosts, self.asked), heartbeat, reads)
             .map_err(|source| lost(rank, source))
     }
 

@@ -1,9 +1,12 @@
-//! Windows between connected ranks: the thread that reads from a peer answers for the owner.
+//! Windows between connected ranks.
 
+use std::collections::BTreeMap;
+use std::io::IoSliceMut;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 
+use super::reads::Wanted;
 use super::world::World;
 use crate::CommError;
 use crate::transport::{GatherMessages, Get, Memory, zeroed};
@@ -70,27 +73,20 @@ impl Memory for TcpMemory {
 
     fn get(&self, gets: &mut [Get<'_>], work: &mut dyn FnMut()) -> Result<(), CommError> {
         self.world.inbox.exchange.failure()?;
-        let ask = |get: &Get<'_>| {
-            let (peer, length) = (self.members[get.rank], get.buffer.len());
-            let is_far = peer != self.world.rank;
-            is_far.then(|| self.world.ask(peer, self.number, get.offset, length))
-        };
-        let tickets: Vec<Option<u32>> = gets.iter().map(ask).collect();
-        work();
-        for (get, ticket) in gets.iter_mut().zip(tickets) {
-            match ticket {
-                None => {
-                    let start = get.offset as usize;
-                    let bytes = &self.local()[start..start + get.buffer.len()];
-                    get.buffer.copy_from_slice(bytes);
-                }
-                Some(ticket) => {
-                    let bytes = self.world.answer(self.members[get.rank], ticket)?;
-                    get.buffer.copy_from_slice(&bytes);
-                }
+        let mut wanted = BTreeMap::<usize, Wanted<'_>>::new();
+        for get in gets.iter_mut().filter(|get| !get.buffer.is_empty()) {
+            let peer = self.members[get.rank];
+            if peer == self.world.rank {
+                let start = get.offset as usize;
+                get.buffer
+                    .copy_from_slice(&self.local()[start..start + get.buffer.len()]);
+                continue;
             }
+            let of = wanted.entry(peer).or_default();
+            of.offsets.push(get.offset);
+            of.buffers.push(IoSliceMut::new(get.buffer));
         }
-        Ok(())
+        self.world.reads.read(self.number, &mut wanted, work)
     }
 
     fn free(self: Box<Self>) -> Result<(), CommError> {

@@ -1,9 +1,9 @@
 //! Ranks that are processes, connected by TCP: nothing to install, and any launcher can start them.
 //!
 //! Processes that a launcher numbered [meet](crate::Meeting) at the address of rank 0. Others open a [`Listener`], give
-//! the others its address by other means, and [connect](Listener::connect). Between two ranks there is one connection, with a thread that writes and one that
-//! reads; so sends never wait, and reads of windows are answered while their owner computes. That makes 2 (n − 1)
-//! threads a rank, which is right for some dozens of ranks. Received messages go through the same exchange as
+//! the others its address by other means, and [connect](Listener::connect). Between two ranks there is one connection, with
+//! a thread that writes and one that reads, so sends never wait. That makes 2 (n − 1) threads a rank, which is right for
+//! some dozens of ranks. Windows are read over connections of their own (`reads.rs`). Received messages go through the same exchange as
 //! between threads of one process (`local/exchange.rs`).
 //!
 //! One more thread sends a heartbeat every few seconds; a rank that is not heard of for a minute has failed.
@@ -14,6 +14,7 @@ mod connect;
 mod link;
 mod meeting;
 mod memory;
+mod reads;
 mod wire;
 mod world;
 

@@ -11,10 +11,8 @@ pub(super) enum Kind {
     Greeting,
     /// A message of a communicator, with its tag.
     Message,
-    /// Asks for a range of a window, with a ticket for the answer; holds offset and length.
-    Get,
-    /// The answer.
-    Got,
+    /// The start of a connection to read windows; contains the token. Requests and answers follow, without frames.
+    Reader,
     /// The sender sends no more messages.
     Ended,
     /// The rank given as the tag failed, and why. Nothing comes after it.
@@ -29,11 +27,10 @@ pub(super) enum Kind {
     Members,
 }
 
-const KINDS: [Kind; 10] = [
+const KINDS: [Kind; 9] = [
     Kind::Greeting,
     Kind::Message,
-    Kind::Get,
-    Kind::Got,
+    Kind::Reader,
     Kind::Ended,
     Kind::Failed,
     Kind::Beat,
@@ -154,7 +151,7 @@ mod tests {
             Frame::read(&mut &bytes[..], u64::MAX).unwrap_err().kind()
         };
         assert_eq!(refused(0, 0), io::ErrorKind::InvalidData);
-        assert_eq!(refused(MAGIC + 10, 0), io::ErrorKind::InvalidData);
+        assert_eq!(refused(MAGIC + 9, 0), io::ErrorKind::InvalidData);
         assert_eq!(refused(MAGIC, u64::MAX), io::ErrorKind::UnexpectedEof);
         // Bytes that look random, after every kind.
         let mut random = 1_u64;

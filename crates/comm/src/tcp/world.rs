@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use super::wire::{Frame, Kind, garbled, u64_at};
+use super::reads::Reads;
+use super::wire::{Frame, Kind, garbled};
 use crate::CommError;
 use crate::heartbeat::Heartbeat;
 use crate::local::{Exchange, Route};
@@ -20,8 +21,6 @@ use crate::local::{Exchange, Route};
 const GRACE: Duration = Duration::from_secs(2);
 /// Pause between two checks whether the other ranks have ended.
 const LOOK: Duration = Duration::from_millis(5);
-/// The context of answers, which no communicator has.
-const ANSWERS: u64 = u64::MAX;
 
 /// State that lives as long as anything of the job on this rank.
 pub(crate) struct World {
@@ -31,7 +30,7 @@ pub(crate) struct World {
     outboxes: Vec<Option<Sender<Frame>>>,
     /// Closed when all that write are done.
     written: Mutex<Receiver<()>>,
-    tickets: AtomicU32,
+    pub(super) reads: Reads,
     /// Ends the thread that sends heartbeats when it is dropped.
     _beating: Sender<()>,
 }
@@ -80,6 +79,7 @@ impl World {
         peers: Vec<Option<TcpStream>>,
         (hosts, asked): (Vec<String>, Arc<AtomicBool>),
         heartbeat: Heartbeat,
+        reads: impl FnOnce(Arc<Inbox>) -> io::Result<Reads>,
     ) -> io::Result<Arc<World>> {
         let inbox = Arc::new(Inbox {
             exchange: Exchange::new(peers.len()).on(hosts),
@@ -96,7 +96,7 @@ impl World {
             };
             let reading = stream.try_clone()?;
             let (outbox, frames) = channel();
-            outboxes.push(Some(outbox.clone()));
+            outboxes.push(Some(outbox));
             let writing: Sender<()> = writing.clone();
             let named = |what: &str| thread::Builder::new().name(format!("{what} rank {peer}"));
             named("to").spawn(move || {
@@ -104,7 +104,7 @@ impl World {
                 drop(writing);
             })?;
             let inbox = Arc::clone(&inbox);
-            named("from").spawn(move || inbox.read_all(rank, peer, reading, &outbox))?;
+            named("from").spawn(move || inbox.read_all(rank, peer, reading))?;
         }
         let (beating, over) = channel();
         let (to, heart) = (outboxes.clone(), Arc::clone(&inbox));
@@ -112,10 +112,10 @@ impl World {
         thread.spawn(move || heart.beat(rank, &to, &over))?;
         Ok(Arc::new(World {
             rank,
+            reads: reads(Arc::clone(&inbox))?,
             inbox,
             outboxes,
             written: Mutex::new(written),
-            tickets: AtomicU32::new(0),
             _beating: beating,
         }))
     }
@@ -135,29 +135,6 @@ impl World {
         match &self.outboxes[route.to] {
             None => self.inbox.exchange.send(route, bytes),
             Some(outbox) => give(outbox, (kind, tag, context), bytes),
-        }
-    }
-
-    /// Asks another rank for a range of its window; the answer is waited for with the ticket.
-    pub(super) fn ask(&self, peer: usize, window: u64, offset: u64, length: usize) -> u32 {
-        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
-        let mut range = offset.to_le_bytes().to_vec();
-        range.extend((length as u64).to_le_bytes());
-        if let Some(outbox) = &self.outboxes[peer] {
-            give(outbox, (Kind::Get, ticket, window), range.into());
-        }
-        ticket
-    }
-
-    /// Waits for the answer of another rank.
-    pub(super) fn answer(&self, peer: usize, ticket: u32) -> Result<Bytes, CommError> {
-        let route = answer(peer, self.rank, ticket);
-        loop {
-            let seen = self.inbox.exchange.arrivals(self.rank);
-            if let Some(bytes) = self.inbox.exchange.try_receive(route)? {
-                return Ok(bytes);
-            }
-            self.inbox.exchange.wait(self.rank, seen);
         }
     }
 
@@ -232,7 +209,7 @@ impl Inbox {
     }
 
     /// Receives a peer's frames until it ends.
-    fn read_all(&self, rank: usize, peer: usize, stream: TcpStream, answers: &Sender<Frame>) {
+    fn read_all(&self, rank: usize, peer: usize, stream: TcpStream) {
         let stream = Heard {
             stream,
             heartbeat: &self.heartbeat,
@@ -257,18 +234,13 @@ impl Inbox {
             };
             match kind {
                 Kind::Message => self.exchange.send(route, bytes),
-                Kind::Got => self.exchange.send(answer(peer, rank, tag), bytes),
-                Kind::Get => match self.range(context, &bytes) {
-                    Some(range) => give(answers, (Kind::Got, tag, context), range),
-                    None => break (peer, garbled().to_string()),
-                },
                 Kind::Beat => {}
                 Kind::Asked => self.asked.store(true, Ordering::Relaxed),
                 Kind::Ended => {
                     self.heartbeat.end(peer);
                     return self.exchange.end(peer);
                 }
-                Kind::Greeting | Kind::Arrival | Kind::Members => {
+                Kind::Greeting | Kind::Reader | Kind::Arrival | Kind::Members => {
                     break (peer, garbled().to_string());
                 }
                 Kind::Failed => {
@@ -281,26 +253,13 @@ impl Inbox {
         self.exchange.end(peer);
     }
 
-    /// The requested range of a window.
-    fn range(&self, window: u64, range: &[u8]) -> Option<Bytes> {
-        if range.len() != 16 {
-            return None;
-        }
-        let start = usize::try_from(u64_at(range, 0)).ok()?;
-        let end = start.checked_add(usize::try_from(u64_at(range, 8)).ok()?)?;
+    /// A range of a window; `None` if it is not in there.
+    pub(super) fn range(&self, window: u64, offset: u64, length: u64) -> Option<Bytes> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
         let windows = self.windows();
         let bytes = windows.get(&window)?;
         (end <= bytes.len()).then(|| bytes.slice(start..end))
-    }
-}
-
-/// The route of a peer's answer.
-fn answer(peer: usize, rank: usize, ticket: u32) -> Route {
-    Route {
-        context: ANSWERS,
-        from: peer,
-        to: rank,
-        tag: ticket,
     }
 }
 
