@@ -34,6 +34,16 @@ pub struct CapacityArguments {
     /// Bytes a second into one node over the network (default: 12.5GB; with --classes 3.125GB)
     #[arg(long)]
     pub network: Option<Memory>,
+    /// Share of the network's bytes a second that remains when all nodes send: headers of messages, and links they share
+    /// (default: 0.95; with --classes 1)
+    #[arg(long)]
+    pub network_share: Option<f64>,
+    /// Microseconds that a message takes in addition to its bytes, with --classes
+    #[arg(long, default_value_t = 5.0)]
+    pub latency: f64,
+    /// Bytes a second that a node copies from its memory into batches
+    #[arg(long, default_value = "10GB")]
+    pub copying: Memory,
     /// One-sided reads a second into one node
     #[arg(long, default_value_t = 2e6)]
     pub network_reads: f64,
@@ -57,7 +67,7 @@ pub struct CapacityArguments {
 
 /// `plan-capacity --classes N`: defaults are those of the paper on 100 million classes.
 #[derive(Debug, Args)]
-#[group(requires = "classes", conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "node_rate", "backend", "backend_reads", "backend_nodes"])]
+#[group(requires = "classes", conflicts_with_all = ["nodes", "data_size", "record_size", "node_memory", "unit_size", "loads", "network_reads", "copying", "node_rate", "backend", "backend_reads", "backend_nodes"])]
 pub struct ClassCapacityArguments {
     /// Predict training over this many classes (1e8), instead of feeding data
     #[arg(long, value_name = "N", value_parser = whole)]

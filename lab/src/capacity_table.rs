@@ -4,13 +4,12 @@ use std::io::Write;
 
 use pelton_cli::bytes::{Memory, human};
 use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
+use pelton_train::check_share;
 use serde_json::{Value, json};
 
 use crate::capacity_arguments::CapacityArguments;
 use crate::class_capacity_table;
-use crate::node_capacity::{
-    Cluster, EpochTime, PredictedPipeline, Workload, local_copy_rate, predict,
-};
+use crate::node_capacity::{Cluster, EpochTime, PredictedPipeline, Workload, predict};
 
 /// Pipelines in the order of the columns, with whether slots follow the holders of their records.
 const COLUMNS: [(PredictedPipeline, bool, &str); 5] = [
@@ -34,9 +33,11 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
         return class_capacity_table::plan(classes, &arguments);
     }
     let bytes = |memory, flag| bytes_of(memory, flag).map(|bytes| bytes as f64);
+    let network_share = network_share(&arguments, 0.95)?;
     let cluster = Cluster {
-        local_bytes_per_s: local_copy_rate()?,
-        network_bytes_per_s: bytes(arguments.network.unwrap_or(NETWORK), "--network")?,
+        local_bytes_per_s: bytes(arguments.copying, "--copying")?,
+        network_bytes_per_s: network_share
+            * bytes(arguments.network.unwrap_or(NETWORK), "--network")?,
         network_reads_per_s: positive(arguments.network_reads, "network_reads")?,
         decode_bytes_per_s: match arguments.node_rate {
             Some(rate) => bytes(rate, "--node-rate")?,
@@ -102,6 +103,13 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
     })
 }
 
+/// The share of the network's rate that remains when all nodes send.
+pub fn network_share(arguments: &CapacityArguments, usual: f64) -> Result<f64, Failure> {
+    let share = arguments.network_share.unwrap_or(usual);
+    check_share("network_share", share)?;
+    positive(share, "network_share")
+}
+
 fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {
     let rate = |value: f64| {
         if value.is_finite() {
@@ -112,11 +120,8 @@ fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {
     };
     vec![
         format!(
-            "measured here: copying from memory {}",
-            rate(cluster.local_bytes_per_s)
-        ),
-        format!(
-            "stated: network {} and {:.2e} reads a second into a node; decoding {}",
+            "stated: copying from memory {}; network {} when all nodes send, and {:.2e} reads a second into a node; decoding {}",
+            rate(cluster.local_bytes_per_s),
             rate(cluster.network_bytes_per_s),
             cluster.network_reads_per_s,
             rate(cluster.decode_bytes_per_s)
@@ -133,7 +138,7 @@ fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {
             human(workload.record_bytes as u64),
             workload.batch
         ),
-        "assumed: stages overlap, so the slowest decides; no contention inside the network, no caches in the backend's servers, a consumer that is never waited for; near: expected remote share at its bound".to_string(),
+        "assumed: stages overlap, so the slowest decides; no caches in the backend's servers, a consumer that is never waited for; near: expected remote share at its bound".to_string(),
     ]
 }
 

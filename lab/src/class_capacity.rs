@@ -23,10 +23,12 @@
 //! | gradients | 2·P·w through it (a ring), or (R − 1)·8 bytes for each weight that a device sends, after selecting |
 //! | graph | (2R − 1)·n²·d operations, about 2·N²·d/R; or the ring of all rows through the network, if slower |
 //!
-//! Communication within a node takes no time. Left out: reading data, evaluation, checkpoints, sums of the softmax
+//! Bytes go through the network at a share of its rate, since messages have headers and meet on the way, and each message
+//! takes a latency in addition. Communication within a node takes no time. Left out: reading data, evaluation, checkpoints, sums of the softmax
 //! (three numbers an example), stragglers. The caller states the properties of the program: the share of the peak that
 //! products reach, the operations of the feature net, and whether communication overlaps.
 
+use pelton_comm::reduction_messages;
 use serde::{Deserialize, Serialize};
 
 /// Classes of a chunk of a head.
@@ -84,6 +86,10 @@ pub struct ClassCluster {
     pub node_devices: u64,
     /// Bytes a second into a node, and the same out of it.
     pub network_bytes_per_s: f64,
+    /// Share of that rate that remains when all nodes send.
+    pub network_share: f64,
+    /// Seconds that a message takes in addition to its bytes.
+    pub latency_s: f64,
     /// Share of the peak that net, head and graph reach.
     pub share: f64,
 }
@@ -206,13 +212,19 @@ pub fn predict_classes(
         0.0
     };
     let remote = others / devices as f64;
-    let travel = |bytes: f64| bytes / cluster.network_bytes_per_s;
-    let features_travel_s = travel(2.0 * remote * examples * d * width);
+    let rate_of_all = cluster.network_share * cluster.network_bytes_per_s;
+    let travel = |bytes: f64, messages: f64| match bytes {
+        0.0 => 0.0,
+        _ => bytes / rate_of_all + messages * cluster.latency_s,
+    };
+    // Of an all-gather and of a reduce-scatter.
+    let (all, reduction) = (others, reduction_messages(devices as usize) as f64);
+    let features_travel_s = travel(2.0 * remote * examples * d * width, all + reduction);
     let parameters = workload.net.parameters;
-    let gradients_travel_s = travel(match workload.sparse {
-        None => 2.0 * remote * parameters * width,
-        Some(part) => others * part * parameters * 8.0,
-    });
+    let gradients_travel_s = match workload.sparse {
+        None => travel(2.0 * remote * parameters * width, 2.0 * reduction),
+        Some(part) => travel(others * part * parameters * 8.0, all),
+    };
     let selection_s = workload.sparse.map_or(0.0, |_| workload.selection_s);
     let hidden_s = if workload.overlap { net_s } else { 0.0 };
     let communication_s = (features_travel_s + gradients_travel_s - hidden_s).max(0.0);
@@ -223,7 +235,7 @@ pub fn predict_classes(
         _ => {
             let n = rows as f64;
             let products = (2 * devices - 1) as f64 * n * n * d;
-            (products / rate).max(travel(others * n * d * width))
+            (products / rate).max(travel(others * n * d * width, others))
         }
     };
     let epoch_s = steps as f64 * step_s + graph_s;
@@ -303,6 +315,8 @@ fn memory(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use pelton_comm::Comm;
     use pelton_softmax::{HeadOptions, Logits, Precision, class_head};
 
@@ -317,6 +331,8 @@ mod tests {
             memory_bytes_per_s: 900e9,
             node_devices: 8,
             network_bytes_per_s: 3.125e9,
+            network_share: 1.0,
+            latency_s: 5e-6,
             share: 0.13,
         };
         let net = NetSize {
@@ -372,6 +388,57 @@ mod tests {
         assert!(memory.fits);
         // About 190 GB of weights in all (section 3.1).
         near(memory.weights_bytes as f64 * 256.0 / 1024f64.powi(3), 190.0);
+    }
+
+    /// Raw runs of `bench/network_times.py`: 2 to 4 hosts at 1 Gbit/s.
+    #[test]
+    fn communication_takes_what_was_measured_at_a_gigabit() {
+        let (cluster, published) = published();
+        let cluster = ClassCluster {
+            node_devices: 1,
+            network_bytes_per_s: 125e6,
+            network_share: 0.95,
+            flops: 1e18,
+            ..cluster
+        };
+        let runs = include_str!("../../bench/results/network_times.csv");
+        let mut all = BTreeMap::<_, Vec<f64>>::new();
+        for run in runs.lines().filter(|line| !line.starts_with(['#', 'r'])) {
+            let [_, hosts, operation, bytes, seconds] = run.split(',').collect::<Vec<_>>()[..]
+            else {
+                panic!("{run}");
+            };
+            let of = all.entry((hosts, operation, bytes)).or_default();
+            of.push(seconds.parse().unwrap());
+        }
+        assert_eq!(all.len(), 12);
+        for ((hosts, operation, bytes), mut seconds) in all {
+            let (devices, bytes): (u64, f64) = (hosts.parse().unwrap(), bytes.parse().unwrap());
+            // Rows of 100 numbers of 4 bytes.
+            let workload = ClassWorkload {
+                classes: devices * (bytes / 400.0) as u64,
+                features: 100,
+                neighbours: 10,
+                number_bytes: 4,
+                net: NetSize {
+                    parameters: bytes / 4.0,
+                    ..published.net
+                },
+                // 8 bytes of each weight that is sent.
+                sparse: (operation == "all_gather").then_some(0.5),
+                ..published
+            };
+            let time = predict_classes(&cluster, &workload, devices, 4096).1;
+            let predicted = match operation {
+                "all_reduce" | "all_gather" => time.gradients_travel_s,
+                "ring" => time.graph_s,
+                _ => bytes / (0.95 * 125e6),
+            };
+            seconds.sort_by(f64::total_cmp);
+            let ratio = seconds[seconds.len() / 2] / predicted;
+            let within = (0.75..1.25).contains(&ratio);
+            assert!(within, "{operation} on {hosts} hosts: {ratio}");
+        }
     }
 
     #[test]

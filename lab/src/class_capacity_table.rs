@@ -9,6 +9,7 @@ use pelton_train::{check_range, check_share};
 use serde_json::{Value, json};
 
 use crate::capacity_arguments::CapacityArguments;
+use crate::capacity_table::network_share;
 use pelton_cli::bytes::{Memory, human};
 use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 
@@ -150,6 +151,8 @@ fn stated(
         )?,
         node_devices: of.node_devices,
         network_bytes_per_s: bytes_of(arguments.network.unwrap_or(NETWORK), "--network")? as f64,
+        network_share: network_share(arguments, 1.0)?,
+        latency_s: 1e-6 * positive(arguments.latency, "latency")?,
         share: share(of.peak_share, "peak_share")?,
     };
     let width = |text: &str| if text == "2" { 2 } else { 4 };
@@ -188,9 +191,11 @@ fn assumptions(cluster: &ClassCluster, workload: &ClassWorkload) -> Vec<String> 
             cluster.share
         ),
         format!(
-            "stated: {} devices share a network of {}/s; inside a node nothing is waited for",
+            "stated: {} devices share a network of {}/s, of which a share of {} remains when all send; {} µs a message; inside a node nothing is waited for",
             cluster.node_devices,
-            human(cluster.network_bytes_per_s as u64)
+            human(cluster.network_bytes_per_s as u64),
+            cluster.network_share,
+            1e6 * cluster.latency_s
         ),
         format!(
             "stated: {} examples an epoch; a net of {:.3e} weights, {:.3e} operations and {:.3e} kept numbers an example",

@@ -13,24 +13,18 @@
 //! The remote share is (R − 1)/R if slots are assigned in runs, and at most ½√((R − 1)/B) if they follow the holders
 //! ([`expected_remote_share`]). Stages overlap (each works on another batch), so an epoch takes as long as its slowest
 //! stage: the backend for all nodes together, and on each node the network, the copying, the decoding. Left out:
-//! contention inside the network, the collective between loads (microseconds against seconds), caches of the backend's
+//! the collective between loads (microseconds against seconds), caches of the backend's
 //! servers, and the consumer.
 
-use std::time::{Duration, Instant};
-
-use pelton_comm::{Comm, CommError, Get, run_ranks};
-use pelton_key::{Stage, key};
-use pelton_plan::{Permutation, expected_remote_share};
+use pelton_plan::expected_remote_share;
 use serde::{Deserialize, Serialize};
-
-use pelton_data::DataError;
 
 /// The capabilities of nodes and backend. Rates are bytes a second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cluster {
     /// Copying from a node's own memory into batches.
     pub local_bytes_per_s: f64,
-    /// Reading from other nodes' memory, into one node.
+    /// Reading from other nodes' memory, into one node, while all do so.
     pub network_bytes_per_s: f64,
     /// One-sided reads a second that one node can complete, of any length.
     pub network_reads_per_s: f64,
@@ -179,38 +173,6 @@ pub fn predict(cluster: &Cluster, workload: &Workload, pipeline: PredictedPipeli
         remote_share: if from_memory > 0.0 { remote_share } else { 0.0 },
         bound: bound.to_string(),
     }
-}
-
-/// Bytes a second that this machine copies from a window to batches, in random reads of 128 KiB. Takes a quarter of a
-/// second and 96 MiB.
-pub fn local_copy_rate() -> Result<f64, DataError> {
-    const WINDOW: usize = 64 << 20;
-    const READ: usize = 128 << 10;
-    const READS: usize = 256;
-    let measure = |comm: Comm| -> Result<f64, CommError> {
-        let mut window = comm.allocate(WINDOW)?;
-        window.local().fill(1);
-        let window = window.share(&comm)?;
-        let mut buffers = vec![0; READ * READS];
-        let places = Permutation::new((WINDOW / READ) as u64, key(0, 0, Stage::Order));
-        let (mut best, began) = (0.0_f64, Instant::now());
-        while began.elapsed() < Duration::from_millis(250) {
-            let mut gets: Vec<Get<'_>> = (0..)
-                .zip(buffers.chunks_exact_mut(READ))
-                .map(|(i, buffer)| Get {
-                    rank: 0,
-                    offset: places.get(i) * READ as u64,
-                    buffer,
-                })
-                .collect();
-            let round = Instant::now();
-            window.get(&mut gets)?;
-            best = best.max((READ * READS) as f64 / round.elapsed().as_secs_f64());
-        }
-        Ok(best)
-    };
-    let rates = run_ranks(1, measure).map_err(|failed| failed.source)?;
-    Ok(rates[0])
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub use comm::{Comm, Traffic};
 pub use error::{CommError, EndedRank, FailedRank, RankError};
 pub use launcher::{Launched, Meeting, launched};
 pub use number::{Number, Reduction};
-pub use operation::share;
+pub use operation::{reduction_messages, share};
 pub use pending::Pending;
 #[cfg(not(loom))]
 pub use processes::{Joined, abort, run_launched};

@@ -163,6 +163,11 @@ pub(crate) fn grid(mut size: usize) -> Vec<usize> {
     along
 }
 
+/// Messages that each of `size` ranks sends in a reduce-scatter; an all-reduce of more than 4 KiB takes twice as many.
+pub fn reduction_messages(size: usize) -> usize {
+    grid(size).iter().map(|ranks| ranks - 1).sum()
+}
+
 /// A reduction of shares, and for an all-reduce the exchange of the reduced ones.
 ///
 /// It goes along the dimensions of the grid: along the first one, a rank gets the sums of the shares of a block of
@@ -377,7 +382,7 @@ impl Operation for Barrier {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{grid, share};
+    use super::{grid, reduction_messages, share};
 
     #[test]
     fn grids_have_short_dimensions() {
@@ -386,9 +391,9 @@ mod tests {
             assert_eq!(along.iter().product::<usize>(), size);
             assert!(size == 1 || along.iter().all(|ranks| *ranks > 1));
         }
-        let messages = |size| grid(size).iter().map(|ranks| ranks - 1).sum::<usize>();
-        assert_eq!([1, 2, 8, 13].map(messages), [0, 1, 7, 12]);
-        assert_eq!([12, 16, 64, 256, 1024].map(messages), [6, 8, 14, 17, 22]);
+        assert_eq!([1, 2, 8, 13].map(reduction_messages), [0, 1, 7, 12]);
+        let many = [12, 16, 64, 256, 1024].map(reduction_messages);
+        assert_eq!(many, [6, 8, 14, 17, 22]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ fn capacity_is_predicted_from_stated_figures() {
     assert!(seconds(1024, "ordered") < 0.1 * seconds(16, "ordered"));
     let text = place.ok(line).stdout;
     assert!(
-        text.contains("assumed:") && text.contains("measured here"),
+        text.contains("assumed:") && text.contains("stated: copying"),
         "{text}"
     );
     for (flags, parts) in [
@@ -39,6 +39,7 @@ fn capacity_is_predicted_from_stated_figures() {
         ("--data-size -1GB", ["-1GB", "--data-size"]),
         ("--backend-reads 0", ["--backend-reads", "above 0"]),
         ("--network-reads 1e308", ["--network-reads", "above 0"]),
+        ("--network-share 0", ["--network-share", "above 0"]),
     ] {
         place.refuses(&format!("plan-capacity {flags}"), 2, &parts);
     }
