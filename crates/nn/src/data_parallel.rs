@@ -251,15 +251,18 @@ impl DataParallel {
         tape.leaf(self.parameters.len(), value)
     }
 
-    /// Runs a [`tape`](DataParallel::tape) backward and accumulates the gradients of the parameters. Returns that of
-    /// the segment's input.
+    /// Runs a [`tape`](DataParallel::tape) backward, advances the sums over `comm`, and accumulates the gradients of the
+    /// parameters. Returns that of the segment's input.
     pub(crate) fn take_gradients(
         &mut self,
         tape: Tape,
         end: Option<usize>,
         gradient: Tensor,
+        comm: Option<&Comm>,
     ) -> Option<Tensor> {
-        let mut gradients = tape.backward(end, gradient);
+        // A sum has several rounds of messages; the next one begins when somebody looks.
+        let advance = || comm.into_iter().for_each(Comm::advance);
+        let mut gradients = tape.backward(end, gradient, &advance);
         let beginning = gradients.pop().flatten();
         for (sum, gradient) in self.gradients.iter_mut().zip(gradients) {
             if let Some(gradient) = gradient {
@@ -367,11 +370,7 @@ impl DataParallel {
         for (at, (tape, end)) in segments.into_iter().enumerate().rev() {
             let upstream = gradient.take();
             let upstream = upstream.expect("what a segment begins with has a gradient");
-            gradient = self.take_gradients(tape, end, upstream);
-            if let Some((_, earlier)) = pending.last() {
-                // A sum has two rounds of messages; the second begins when somebody looks.
-                let _: bool = earlier.test();
-            }
+            gradient = self.take_gradients(tape, end, upstream, sums);
             if let Some(comm) = sums.filter(|comm| comm.size() > 1) {
                 let flat = self.flat(&self.segments[at], comm.size());
                 pending.push((at, comm.start_all_reduce(flat, Reduction::Sum)?));

@@ -327,7 +327,7 @@ impl Pipelined {
         end: Option<usize>,
         gradient: Tensor,
     ) -> Result<(), NnError> {
-        let beginning = self.here.take_gradients(tape, end, gradient);
+        let beginning = self.here.take_gradients(tape, end, gradient, None);
         match self.comm.rank() {
             0 => Ok(()),
             rank => self.send(rank - 1, &beginning.expect("a stage uses what it is given")),

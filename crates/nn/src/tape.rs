@@ -101,8 +101,13 @@ impl Tape {
     }
 
     /// The gradients of the leaves from that of the tensor with index `end`; `None` for leaves that it does not depend
-    /// on.
-    pub(crate) fn backward(self, end: Option<usize>, gradient: Tensor) -> Vec<Option<Tensor>> {
+    /// on. `meanwhile` is called after each operator.
+    pub(crate) fn backward(
+        self,
+        end: Option<usize>,
+        gradient: Tensor,
+        meanwhile: &dyn Fn(),
+    ) -> Vec<Option<Tensor>> {
         let mut gradients = vec![None; self.leaves + self.nodes.len()];
         if let Some(end) = end {
             gradients[end] = Some(gradient);
@@ -110,6 +115,7 @@ impl Tape {
         for (at, node) in self.nodes.into_iter().enumerate().rev() {
             if let Some(gradient) = gradients[self.leaves + at].take() {
                 node(gradient, &mut gradients);
+                meanwhile();
             }
         }
         gradients.truncate(self.leaves);
@@ -151,7 +157,7 @@ mod tests {
         let aside = combine(&mut tape, &first, 7.0, &y);
         assert_eq!(end[..], [17.0, -14.0]);
         assert!(aside.node > end.node);
-        let gradients = tape.backward(end.node, Tensor::from_slice(&[1.0, 10.0], &[2]));
+        let gradients = tape.backward(end.node, Tensor::from_slice(&[1.0, 10.0], &[2]), &|| ());
         assert_eq!(gradients[0].as_ref().unwrap()[..], [11.0, 110.0]);
         assert_eq!(gradients[1].as_ref().unwrap()[..], [2.0, 20.0]);
         assert!(gradients[2].is_none());

@@ -76,7 +76,7 @@ fn check(
     let expected = slopes(&plain_inputs, |x| {
         plain(x).iter().zip(&along).map(|(y, g)| y * g).sum()
     });
-    let gradients = tape.backward(y.node, upstream);
+    let gradients = tape.backward(y.node, upstream, &|| ());
     for (k, (gradient, expected)) in gradients.iter().zip(&expected).enumerate() {
         let gradient = gradient.as_ref().expect("a gradient");
         assert_eq!(gradient.shape(), shapes[k], "{what}, gradient {k}");
