@@ -248,6 +248,52 @@ def test_a_full_disk_loses_no_checkpoint(hosts: Hosts) -> None:
     assert "epoch 3" in again[0].output and "epoch 1" not in again[0].output, again[0].output
 
 
+@pytest.mark.parametrize("seed", range(25 if ALL else 1))
+@pytest.mark.parametrize("kind", ["language", *(["classify", "peers", "layers"] if ALL else [])])
+def test_a_run_survives_any_fault(kind: str, seed: int, hosts: Hosts) -> None:
+    """Something happens to a random host at a random moment; in the end the model is that of an undisturbed run."""
+    text = ["language", "text.txt", "--hidden", "64", "--epochs", "12"]
+    line = ["train", *{
+        "language": text,
+        "layers": [*text, "--parallel", "model", "--layers", "3"],
+        "peers": ["image", "demo:images:3000", "--model", "mlp", "--epochs", "12", "--cache", "peers"],
+        "classify": ["classify", "demo:classes:3000:4:16", "--head", "knn", "--epochs", "12"],
+    }[kind], "--resume"]  # fmt: skip
+    for i in range(3):
+        write_text(hosts.disk(i))
+    finish(hosts.start_ranks(PELTON, *line, "--out", "undisturbed"))
+    draw = random.Random(f"{kind} {seed}")
+    fault, victim = draw.choice(["kill", "stop", "cut", "cut for a moment", "interrupt"]), draw.randrange(3)
+    ranks = hosts.start_ranks(PELTON, *line, "--out", "run", PELTON_HEARTBEAT_SECONDS=6)
+    ranks[0].wait_for("epoch 1", 60)
+    time.sleep(draw.uniform(0, 2))
+    began = time.monotonic()
+    if fault.startswith("cut"):
+        hosts.cut(victim)
+    else:
+        number = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "interrupt": signal.SIGINT}[fault]
+        ranks[victim].signal(number)
+    if fault == "cut for a moment":
+        time.sleep(2)
+        hosts.join(victim)
+    others = [rank for number, rank in enumerate(ranks) if number != victim]
+    codes = [rank.wait(90) for rank in others]
+    assert time.monotonic() - began < 90
+    # It may have been at its end.
+    if any(codes) and fault in ("kill", "stop", "cut"):
+        for rank in others:
+            message = rank.output.splitlines()[-1]
+            assert message.startswith(f"pelton: rank {victim} on h{victim} failed: "), (fault, message)
+    elif fault == "cut for a moment":
+        assert codes == [0, 0], [rank.output for rank in others]
+    ranks[victim].end()
+    if fault == "cut":
+        hosts.join(victim)
+    finish(hosts.start_ranks(PELTON, *line, "--out", "run"))
+    models = [(hosts.disk(0) / run / "model.safetensors").read_bytes() for run in ("undisturbed", "run")]
+    assert models[0] == models[1], (fault, victim)
+
+
 LOOP = """
 import os, sys, torch, torch.distributed as dist, pelton
 torch.set_num_threads(1)
