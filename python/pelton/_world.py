@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -74,10 +75,9 @@ def handed_on() -> World | None:
 def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[str, Any]] | None:
     """The value that another rank of ``torch.distributed`` stored under this key, if it differs; ``None`` if it is
     the same or missing. Does not wait."""
-    store_of = getattr(sys.modules.get("torch.distributed.distributed_c10d"), "_get_default_store", None)
-    if world.known_by != TORCH or store_of is None:
+    store = _store() if world.known_by == TORCH else None
+    if store is None:
         return None
-    store = store_of()
     if store.add(f"pelton/{key}/told", 1) == 1:
         store.set(f"pelton/{key}", json.dumps([world.rank, own]))
         return None
@@ -86,6 +86,15 @@ def compare(key: str, world: World, own: dict[str, Any]) -> tuple[World, dict[st
     return None if told == own else (world._replace(rank=rank), told)
 
 
+def _store() -> Any:
+    """The store of ``torch.distributed``, if it is initialised."""
+    if _of_torch() is None:
+        return None
+    return sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
+
+
+# The key of the exception that ended the first rank.
+_ENDED = "pelton/ended"
 # How long ranks wait for one another.
 _WITHIN = 120.0
 _connected: dict[World, _pelton.Ranks] = {}
@@ -139,9 +148,23 @@ def _by_store(world: World) -> _pelton.Ranks:
     return _pelton.Ranks.connected((listener, world.rank, addresses, every[0][3]), [name for _, _, name, _ in every])
 
 
+def _tell_others(raised: BaseException) -> None:
+    store, world = _store(), _of_torch()
+    if store is None or world is None:
+        return
+    own = f"rank {world.rank} on {socket.gethostname()} ended by {type(raised).__name__}: {raised}"
+    first = store.compare_set(_ENDED, "", own).decode()
+    if first != own:
+        sys.stderr.write(f"pelton: the first to fail was {first}\n")
+
+
 def end_all() -> None:
     """Ends this rank's part in all worlds: after an exception at once, with it as the reason."""
     raised = getattr(sys, "last_value", None)
+    if raised is not None:
+        # The exceptions of the others only say that a connection was lost; or the store is lost with its process.
+        with contextlib.suppress(Exception):
+            _tell_others(raised)
     reason = None if raised is None else f"{type(raised).__name__}: {raised}"
     for ranks in _connected.values():
         ranks.end(reason)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import socket
 import subprocess
 import sys
 import textwrap
@@ -159,6 +160,32 @@ print(len(ids))
         assert errors and re.search(told, errors[0]), ended
     else:
         assert not errors and {output for output, _ in ended} <= {"49\n", "50\n", "100\n"}, ended
+
+
+def test_ranks_that_do_not_differ_name_the_one_that_does(tmp_path: Path) -> None:
+    """Their own errors only say that a connection was lost."""
+    pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
+    np.savez(tmp_path / "rows.npz", x=np.arange(100))
+    program = """
+import sys, time, torch, pelton
+import torch.distributed as dist
+rank = int(sys.argv[1])
+dist.init_process_group("gloo", rank=rank, world_size=3, init_method="tcp://127.0.0.1:" + sys.argv[2])
+p = pelton.load("rows.npz").shuffle(seed=int(rank == 2)).batch(10)
+if rank == 2: time.sleep(1)
+for batch in p: dist.all_reduce(torch.ones(1))
+"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    children = [
+        subprocess.Popen([sys.executable, "-c", program, str(rank), port], cwd=tmp_path, stdout=-1, stderr=-1, text=True) for rank in range(3)
+    ]
+    errors = [child.communicate(timeout=120)[1] for child in children]
+    named = "rank 2 has another plan (order, seed, batch) than rank"
+    assert f"pelton.ConfigurationError: {named}" in errors[2] and "the first to fail" not in errors[2], errors[2]
+    first = re.escape(f"ended by ConfigurationError: {named}")
+    assert all(re.search(rf"pelton: the first to fail was rank 2 on \S+ {first}", error) for error in errors[:2]), errors
 
 
 def test_ranks_of_a_machine_share_its_memory(monkeypatch):
