@@ -330,6 +330,7 @@ def test_files_that_could_not_be_sent_are_kept(gate: Gate, tmp_path: Path, undis
     assert process.returncode == 1 and "--resume on this machine sends them" in errors, errors
     (local,) = host.kept()
     assert str(local) in errors
+    assert "contains an unfinished run" in host.pelton(*LONG, "--out", "s3://data/kept", code=2)
     done = (local / "metrics.jsonl").read_bytes()
     assert len(done) > len(request(f"{gate.store}/data/kept/metrics.jsonl", "GET"))
     gate.refuses = ""

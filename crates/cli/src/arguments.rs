@@ -177,7 +177,7 @@ impl LinearArguments {
 /// `pelton eval`
 #[derive(Debug, Args)]
 pub struct EvalArguments {
-    /// Run folder, or a model file
+    /// Run folder, or a model file; also s3://BUCKET/NAME, gs:// or az://
     pub model: PathBuf,
     /// Files with labels
     #[arg(required = true, value_parser = name())]

@@ -13,15 +13,15 @@ pub struct RunArguments {
     /// Start from the configuration in this file (a run.toml); flags given here win
     #[arg(long)]
     pub config: Option<PathBuf>,
-    /// Ranks that train together, each on its part of every batch: threads of this process (default: 1, or what mpirun
-    /// started, in a build with MPI)
+    /// Ranks that train together, each on its part of every batch: threads of this process (default: 1, or the processes
+    /// that a launcher started)
     #[arg(long)]
     pub ranks: Option<usize>,
     /// Speed of a modelled network between these threads, in bytes a second into and out of each (3.125GB for
     /// 25 Gbit/s); messages are delayed accordingly
     #[arg(long, value_name = "RATE")]
     pub link: Option<Memory>,
-    /// Run folder (default: runs/NAME-OF-DATA)
+    /// Run folder, also s3://BUCKET/NAME, gs:// or az:// (default: runs/NAME-OF-DATA)
     #[arg(long)]
     pub out: Option<PathBuf>,
     /// Resume from the run folder's last checkpoint

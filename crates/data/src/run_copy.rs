@@ -2,8 +2,8 @@
 //!
 //! A job writes a folder on this machine, and a thread sends its finished files to the store while the job goes on:
 //! first those of a set, then its manifest, then it removes the files of the set before. So the store has a whole
-//! checkpoint at any moment, and a process that ends loses the last seconds at most. A file there names the process that writes;
-//! one that finds another name stops. Once all files are sent, the folder on this machine is removed.
+//! checkpoint at any moment, and a process that is killed loses the last seconds at most. A file there names the process
+//! that writes; one that finds another name stops. Once all files are sent, the folder on this machine is removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
@@ -60,6 +60,12 @@ impl RunCopy {
             }
         } else if !resume && !options.overwrite {
             let finished = names.contains(SUMMARY);
+            return Err(RunError::Exists { path, finished }.into());
+        }
+        // A run of which nothing could be sent.
+        if !resume && !options.overwrite && local.join(CONFIG).exists() {
+            let finished = local.join(SUMMARY).exists();
+            let path = local;
             return Err(RunError::Exists { path, finished }.into());
         }
         // Never interrupted: a checkpoint that was written is worth sending.

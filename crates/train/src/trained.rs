@@ -4,10 +4,11 @@ use std::io;
 use std::path::Path;
 
 use pelton_linear::{LinearError, Model};
-use pelton_run::{Manifest, Set};
+use pelton_run::{Interrupt, Manifest, Set};
 
 use crate::config::LinearConfig;
 use crate::error::TrainError;
+use crate::in_store::model_here;
 
 /// Name of the model in the run folder.
 pub(crate) const MODEL_SAFETENSORS: &str = "model.safetensors";
@@ -22,8 +23,9 @@ pub struct TrainedModel {
 }
 
 /// Opens the model of a run folder (all its files must be those that the run wrote) or a model file by itself:
-/// safetensors, or LIBLINEAR's text format.
+/// safetensors, or LIBLINEAR's text format. Both may be in an object store.
 pub fn open_model(path: &Path) -> Result<TrainedModel, TrainError> {
+    let path = &*model_here(path, &Interrupt::default())?;
     std::fs::metadata(path).map_err(|error| unreadable(path, &error))?;
     if !path.is_dir() {
         return Ok(TrainedModel {
