@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use pelton_key::Digest;
 use pelton_remote::{RemoteFolder, RemoteOptions, Stores};
@@ -28,7 +28,9 @@ const SUMMARY: &str = "summary.json";
 /// Names the process that writes the run.
 const WRITER: &str = ".writer";
 /// How often finished files are looked for.
-const EVERY: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(500);
+/// Pause after sending, for which stores charge.
+const PAUSE: Duration = Duration::from_secs(5);
 /// Longest manifest or configuration.
 const MOST: u64 = 64 << 20;
 
@@ -79,17 +81,28 @@ impl RunCopy {
             if !resume {
                 remove_all(&local)?;
             }
-            sent.before = names;
+            sent.before = names.into_iter().filter(|name| name != WRITER).collect();
+            // A folder without a configuration would belong to no run, and files without a manifest to none.
+            sent.before.sort_by_key(|name| {
+                (
+                    name != CONFIG,
+                    Set::ALL.iter().any(|set| set.file() == name),
+                )
+            });
         }
         let note = Arc::<Mutex<Option<String>>>::default();
         let (ends, end) = channel();
         let (noted, interrupt) = (Arc::clone(&note), Arc::clone(interrupt));
         let thread = std::thread::Builder::new().name("run copy".to_string());
         let thread = thread.spawn(move || {
+            let mut next = Instant::now();
             loop {
-                match end.recv_timeout(EVERY) {
+                match end.recv_timeout(LOOK) {
                     Err(RecvTimeoutError::Timeout) => {}
                     _ => return sent.send(true),
+                }
+                if Instant::now() < next || !sent.has_news() {
+                    continue;
                 }
                 match sent.send(false) {
                     Ok(()) => {}
@@ -99,11 +112,12 @@ impl RunCopy {
                     }
                     // It is tried again, and in the end must succeed.
                     Err(failed) => {
-                        *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(format!(
-                            "{failed}; the run continues, and its files are sent later"
-                        ));
+                        let note =
+                            format!("{failed}; the run continues, and its files are sent later");
+                        *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(note);
                     }
                 }
+                next = Instant::now() + PAUSE;
             }
         });
         let thread = thread
@@ -151,8 +165,8 @@ struct Sent {
     store: RemoteFolder,
     local: PathBuf,
     writer: String,
-    /// Names of another run, to be removed once this one begins.
-    before: BTreeSet<String>,
+    /// Files of another run, to be removed from the last on once this one begins.
+    before: Vec<String>,
     manifests: BTreeMap<&'static str, Vec<u8>>,
     files: Entries,
     loose: BTreeMap<String, (SystemTime, u64)>,
@@ -164,7 +178,7 @@ impl Sent {
             store,
             local,
             writer,
-            before: BTreeSet::new(),
+            before: Vec::new(),
             manifests: BTreeMap::new(),
             files: Entries::new(),
             loose: BTreeMap::new(),
@@ -205,6 +219,14 @@ impl Sent {
         Ok(())
     }
 
+    /// Whether there are manifests that were not sent yet.
+    fn has_news(&self) -> bool {
+        Set::ALL.into_iter().any(|set| {
+            let now = fs::read(self.local.join(set.file())).ok();
+            now.as_ref() != self.manifests.get(set.file())
+        })
+    }
+
     /// Sends what has changed; in the end also the summary.
     fn send(&mut self, is_last: bool) -> Result<(), DataError> {
         if !self.local.join(CONFIG).exists() {
@@ -218,16 +240,9 @@ impl Sent {
             let path = PathBuf::from(self.store.name());
             return Err(RunError::Lost { path }.into());
         }
-        // Manifests first, the configuration last.
-        let mut before: Vec<String> = std::mem::take(&mut self.before).into_iter().collect();
-        before.sort_by_key(|name| {
-            (
-                !Set::ALL.iter().any(|set| set.file() == name),
-                name == CONFIG,
-            )
-        });
-        for name in before.iter().filter(|name| *name != WRITER) {
+        while let Some(name) = self.before.last() {
             self.store.remove(name)?;
+            self.before.pop();
         }
         self.send_loose(&|name| name != SUMMARY)?;
         for set in Set::ALL {
