@@ -34,7 +34,7 @@ def main() -> None:
                 for way, cache, memory, mode in WAYS:
                     line = [program, "bench", "data.npy", "--batch", 128, "--epochs", 4, "--device-model", "pfs", "--json"]
                     if cache == "peers":
-                        line += ["--cache", "peers", "--peer-memory", memory, "--mode", mode]
+                        line += ["--cache", "peers", "--peer-memory", memory, "--mode", mode, "--anywhere"]
                     ranks = hosts.start_ranks(*line) if count > 1 else [hosts.start(0, *line)]
                     for rank in ranks:
                         assert rank.wait(300) == 0, rank.output
