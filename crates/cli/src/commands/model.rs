@@ -316,6 +316,14 @@ pub fn predict(arguments: PredictArguments) -> Result<(), Failure> {
 #[cfg(feature = "nets")]
 pub fn classes(arguments: ClassesArguments) -> Result<(), Failure> {
     let is_idle = arguments.add.is_empty();
+    // Of folders on this machine the job knows it by any name.
+    let address = |path: &Path| path.to_string_lossy().trim_end_matches('/').to_string();
+    if address(&arguments.run) == address(&arguments.out) {
+        return Err(usage(anyhow::anyhow!(
+            "--out {}: is the run itself; name a new folder",
+            arguments.out.display()
+        )));
+    }
     let config = EvaluateConfig {
         memory_bytes: memory_of(arguments.memory)?,
         data: arguments.format.config(arguments.add),

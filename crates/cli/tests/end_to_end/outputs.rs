@@ -65,7 +65,10 @@ fn what_is_read_is_never_replaced() {
             "is in the folder of a run",
         ),
         ("predict run rows -o s3://bucket/labels", "local files"),
-        ("train svm rows --out s3://bucket/run", "local files"),
+        (
+            "train svm rows --out https://host/run",
+            "give s3://, gs:// or az://",
+        ),
         (
             "train svm rows --scratch gs://bucket --out other",
             "local files",
@@ -188,9 +191,9 @@ fn a_killed_change_of_classes_can_be_made_again() {
         &["run: is the run itself"],
     );
     place.refuses(
-        "classes run --remove 3 --out s3://bucket/run",
+        "classes run --remove 3 --out https://host/run",
         2,
-        &["local files"],
+        &["give s3://"],
     );
     let data = "demo:classes:20:4:16";
     place.refuses(

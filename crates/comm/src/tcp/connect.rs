@@ -9,15 +9,13 @@ use std::time::{Duration, Instant};
 
 use super::link::comm_of;
 use super::reads::Reads;
-use super::wire::{Frame, Kind, garbled};
+use super::wire::{Frame, Kind, MANNERS, garbled};
 use super::world::{Job, World};
 use crate::heartbeat::{self, Heartbeat};
 use crate::{Comm, CommError};
 
 /// Pause between two attempts to reach a rank.
 pub(super) const LOOK: Duration = Duration::from_millis(5);
-/// Time limit for a new connection to identify itself.
-pub(super) const MANNERS: Duration = Duration::from_secs(2);
 
 /// A rank's listening socket, open before the others get its address.
 #[derive(Debug)]
@@ -134,7 +132,7 @@ impl Listener {
         }
         // Others may still wait for one another.
         let heartbeat = Heartbeat::new(size, silence, within);
-        let reads = |inbox| Reads::start(self.socket, rank, addresses.to_vec(), &own, inbox);
+        let reads = |exchange| Reads::start(self.socket, rank, addresses.to_vec(), &own, exchange);
         World::start(rank, peers, (self.hosts, self.asked), heartbeat, reads)
             .map_err(|source| lost(rank, source))
     }

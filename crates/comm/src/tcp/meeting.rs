@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::connect::{LOOK, Listener, MANNERS, wait};
-use super::wire::{Frame, Kind, garbled};
+use super::connect::{LOOK, Listener, wait};
+use super::wire::{Frame, Kind, MANNERS, garbled};
 use super::world::World;
 use crate::host::host_name;
 use crate::{CommError, Meeting};

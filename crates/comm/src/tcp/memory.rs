@@ -57,7 +57,7 @@ impl Memory for TcpMemory {
     fn share(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
         self.shared = std::mem::take(&mut self.unshared).freeze();
         let shown = self.shared.clone();
-        self.world.inbox.windows().insert(self.number, shown);
+        self.world.reads.windows().insert(self.number, shown);
         gather(Bytes::new())?;
         Ok(())
     }
@@ -65,7 +65,7 @@ impl Memory for TcpMemory {
     fn unshare(&mut self, gather: GatherMessages<'_>) -> Result<(), CommError> {
         // A rank that gets here has received all its answers.
         gather(Bytes::new())?;
-        self.world.inbox.windows().remove(&self.number);
+        self.world.reads.windows().remove(&self.number);
         // A copy only if a thread has not yet dropped the last answer.
         self.unshared = BytesMut::from(std::mem::take(&mut self.shared));
         Ok(())

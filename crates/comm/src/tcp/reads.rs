@@ -3,7 +3,7 @@
 //! The thread that reads writes its requests and takes the answers straight into its buffers; a thread of the rank that
 //! is read from answers each connection. A connection is made at the first read.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, BufRead, BufReader, BufWriter, ErrorKind, IoSliceMut, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,9 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::wire::{Frame, Kind, u64_at};
-use super::world::Inbox;
+use bytes::Bytes;
+
+use super::wire::{Frame, Kind, MANNERS, u64_at};
 use crate::CommError;
+use crate::local::Exchange;
 
 /// Bytes of a request: window, offset, length.
 const REQUEST: usize = 24;
@@ -35,9 +37,29 @@ pub(super) struct Reads {
     greeting: Frame,
     /// Those not in use, by rank.
     streams: Vec<Mutex<Vec<TcpStream>>>,
-    inbox: Arc<Inbox>,
+    exchange: Arc<Exchange<Bytes>>,
+    windows: Arc<Windows>,
     /// Ends the thread that accepts connections.
     ends: Arc<AtomicBool>,
+}
+
+/// This rank's windows that others may read, by number.
+#[derive(Default)]
+pub(super) struct Windows(Mutex<HashMap<u64, Bytes>>);
+
+impl Windows {
+    fn all(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A range of a window; `None` if it is not in there.
+    fn range(&self, window: u64, offset: u64, length: u64) -> Option<Bytes> {
+        let start = usize::try_from(offset).ok()?;
+        let end = start.checked_add(usize::try_from(length).ok()?)?;
+        let windows = self.all();
+        let bytes = windows.get(&window)?;
+        (end <= bytes.len()).then(|| bytes.slice(start..end))
+    }
 }
 
 /// Ranges of one rank's window to be read, none of them empty.
@@ -54,8 +76,9 @@ impl Reads {
         rank: usize,
         addresses: Vec<SocketAddr>,
         token: &Frame,
-        inbox: Arc<Inbox>,
+        exchange: Arc<Exchange<Bytes>>,
     ) -> io::Result<Reads> {
+        let windows = Arc::<Windows>::default();
         let greeting = Frame {
             kind: Kind::Reader,
             tag: 0,
@@ -63,7 +86,7 @@ impl Reads {
         };
         let ends = Arc::<AtomicBool>::default();
         let (ended, expected, answering) =
-            (Arc::clone(&ends), greeting.clone(), Arc::clone(&inbox));
+            (Arc::clone(&ends), greeting.clone(), Arc::clone(&windows));
         listener.set_nonblocking(false)?;
         let named = |what: &str| thread::Builder::new().name(what.to_string());
         named("windows").spawn(move || {
@@ -76,8 +99,8 @@ impl Reads {
                     thread::sleep(LOOK);
                     continue;
                 };
-                let (expected, inbox) = (expected.clone(), Arc::clone(&answering));
-                let answer = move || drop(answer(&stream, &expected, &inbox));
+                let (expected, windows) = (expected.clone(), Arc::clone(&answering));
+                let answer = move || drop(answer(&stream, &expected, &windows));
                 // Without a thread the connection closes, and the reader says so.
                 drop(named("window").spawn(answer));
             }
@@ -87,9 +110,14 @@ impl Reads {
             streams: addresses.iter().map(|_| Mutex::default()).collect(),
             addresses,
             greeting,
-            inbox,
+            exchange,
+            windows,
             ends,
         })
+    }
+
+    pub(super) fn windows(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
+        self.windows.all()
     }
 
     /// Reads ranges of the window with a number from the ranks in `wanted`, and runs `work` while they come.
@@ -111,9 +139,7 @@ impl Reads {
             while !underway.buffers.is_empty() {
                 if let Err(error) = underway.advance() {
                     match error.kind() {
-                        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                            self.inbox.exchange.failure()?
-                        }
+                        ErrorKind::WouldBlock | ErrorKind::TimedOut => self.exchange.failure()?,
                         ErrorKind::Interrupted => {}
                         _ => return Err(self.lost(peer, &error)),
                     }
@@ -142,7 +168,7 @@ impl Reads {
 
     /// The error of a lost connection: the rank that failed, once it is known.
     fn lost(&self, peer: usize, error: &io::Error) -> CommError {
-        let exchange = &self.inbox.exchange;
+        let exchange = &self.exchange;
         let until = Instant::now() + GRACE;
         while exchange.failed_rank().is_none() && Instant::now() < until {
             thread::sleep(LOOK);
@@ -231,9 +257,9 @@ impl<'w, 'a> Underway<'w, 'a> {
 }
 
 /// Answers one rank until it closes the connection.
-fn answer(stream: &TcpStream, expected: &Frame, inbox: &Inbox) -> io::Result<()> {
+fn answer(stream: &TcpStream, expected: &Frame, windows: &Windows) -> io::Result<()> {
     stream.set_nodelay(true)?;
-    stream.set_read_timeout(Some(super::connect::MANNERS))?;
+    stream.set_read_timeout(Some(MANNERS))?;
     let mut requests = BufReader::with_capacity(MOST * REQUEST, stream);
     if Frame::read(&mut requests, expected.bytes.len() as u64)? != *expected {
         return Ok(());
@@ -250,7 +276,7 @@ fn answer(stream: &TcpStream, expected: &Frame, inbox: &Inbox) -> io::Result<()>
         let mut request = [0; REQUEST];
         requests.read_exact(&mut request)?;
         let [window, offset, length] = [0, 8, 16].map(|at| u64_at(&request, at));
-        let Some(range) = inbox.range(window, offset, length) else {
+        let Some(range) = windows.range(window, offset, length) else {
             return Ok(());
         };
         answers.write_all(&range)?;

@@ -1,6 +1,7 @@
 //! The protocol of a connection: frames; the first identifies the sender.
 
 use std::io::{self, Read, Write};
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -51,6 +52,8 @@ pub(super) struct Frame {
     pub(super) bytes: Bytes,
 }
 
+/// Time limit for a new connection to identify itself.
+pub(super) const MANNERS: Duration = Duration::from_secs(2);
 const HEADER: usize = 24;
 /// Memory that is allocated before its bytes have arrived.
 const AHEAD: u64 = 64 << 20;

@@ -1,11 +1,10 @@
 //! The connections of one rank to all others, and the threads that serve them.
 
-use std::collections::HashMap;
 use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -35,10 +34,9 @@ pub(crate) struct World {
     _beating: Sender<()>,
 }
 
-/// Messages that have arrived, and windows that others may read.
+/// Messages that have arrived.
 pub(super) struct Inbox {
-    pub(super) exchange: Exchange<Bytes>,
-    windows: Mutex<HashMap<u64, Bytes>>,
+    pub(super) exchange: Arc<Exchange<Bytes>>,
     heartbeat: Heartbeat,
     /// Set when another rank was interrupted.
     asked: Arc<AtomicBool>,
@@ -79,11 +77,10 @@ impl World {
         peers: Vec<Option<TcpStream>>,
         (hosts, asked): (Vec<String>, Arc<AtomicBool>),
         heartbeat: Heartbeat,
-        reads: impl FnOnce(Arc<Inbox>) -> io::Result<Reads>,
+        reads: impl FnOnce(Arc<Exchange<Bytes>>) -> io::Result<Reads>,
     ) -> io::Result<Arc<World>> {
         let inbox = Arc::new(Inbox {
-            exchange: Exchange::new(peers.len()).on(hosts),
-            windows: Mutex::default(),
+            exchange: Arc::new(Exchange::new(peers.len()).on(hosts)),
             heartbeat,
             asked,
         });
@@ -112,7 +109,7 @@ impl World {
         thread.spawn(move || heart.beat(rank, &to, &over))?;
         Ok(Arc::new(World {
             rank,
-            reads: reads(Arc::clone(&inbox))?,
+            reads: reads(Arc::clone(&inbox.exchange))?,
             inbox,
             outboxes,
             written: Mutex::new(written),
@@ -191,10 +188,6 @@ impl Drop for World {
 }
 
 impl Inbox {
-    pub(super) fn windows(&self) -> MutexGuard<'_, HashMap<u64, Bytes>> {
-        self.windows.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends heartbeats to all others and checks theirs, until this rank ends.
     fn beat(&self, rank: usize, to: &[Option<Sender<Frame>>], over: &Receiver<()>) {
         while over.recv_timeout(self.heartbeat.every()) == Err(RecvTimeoutError::Timeout) {
@@ -251,15 +244,6 @@ impl Inbox {
         self.heartbeat.end(peer);
         self.exchange.fail(culprit, reason);
         self.exchange.end(peer);
-    }
-
-    /// A range of a window; `None` if it is not in there.
-    pub(super) fn range(&self, window: u64, offset: u64, length: u64) -> Option<Bytes> {
-        let start = usize::try_from(offset).ok()?;
-        let end = start.checked_add(usize::try_from(length).ok()?)?;
-        let windows = self.windows();
-        let bytes = windows.get(&window)?;
-        (end <= bytes.len()).then(|| bytes.slice(start..end))
     }
 }
 
