@@ -3,6 +3,8 @@
 use clap::Args;
 
 use pelton_cli::bytes::Memory;
+use pelton_cli::output::{Failure, positive};
+use pelton_train::check_share;
 
 /// `plan-capacity`
 #[derive(Debug, Args)]
@@ -63,6 +65,17 @@ pub struct CapacityArguments {
     /// Print the results as one JSON object on standard output
     #[arg(long)]
     pub json: bool,
+}
+
+impl CapacityArguments {
+    /// The share of the network's rate that remains when all nodes send.
+    ///
+    /// Errors: a share that is not above 0 and at most 1.
+    pub fn network_share(&self, usual: f64) -> Result<f64, Failure> {
+        let share = self.network_share.unwrap_or(usual);
+        check_share("network_share", share)?;
+        positive(share, "network_share")
+    }
 }
 
 /// `plan-capacity --classes N`: defaults are those of the paper on 100 million classes.

@@ -4,7 +4,6 @@ use std::io::Write;
 
 use pelton_cli::bytes::{Memory, human};
 use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
-use pelton_train::check_share;
 use serde_json::{Value, json};
 
 use crate::capacity_arguments::CapacityArguments;
@@ -33,7 +32,7 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
         return class_capacity_table::plan(classes, &arguments);
     }
     let bytes = |memory, flag| bytes_of(memory, flag).map(|bytes| bytes as f64);
-    let network_share = network_share(&arguments, 0.95)?;
+    let network_share = arguments.network_share(0.95)?;
     let cluster = Cluster {
         local_bytes_per_s: bytes(arguments.copying, "--copying")?,
         network_bytes_per_s: network_share
@@ -101,13 +100,6 @@ pub fn plan(arguments: CapacityArguments) -> Result<(), Failure> {
         writeln!(out)?;
         assumed.iter().try_for_each(|line| writeln!(out, "{line}"))
     })
-}
-
-/// The share of the network's rate that remains when all nodes send.
-pub fn network_share(arguments: &CapacityArguments, usual: f64) -> Result<f64, Failure> {
-    let share = arguments.network_share.unwrap_or(usual);
-    check_share("network_share", share)?;
-    positive(share, "network_share")
 }
 
 fn assumptions(cluster: &Cluster, workload: &Workload) -> Vec<String> {

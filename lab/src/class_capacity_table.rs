@@ -9,7 +9,6 @@ use pelton_train::{check_range, check_share};
 use serde_json::{Value, json};
 
 use crate::capacity_arguments::CapacityArguments;
-use crate::capacity_table::network_share;
 use pelton_cli::bytes::{Memory, human};
 use pelton_cli::output::{Failure, bytes_of, positive, print_json, print_with, usage};
 
@@ -151,7 +150,7 @@ fn stated(
         )?,
         node_devices: of.node_devices,
         network_bytes_per_s: bytes_of(arguments.network.unwrap_or(NETWORK), "--network")? as f64,
-        network_share: network_share(arguments, 1.0)?,
+        network_share: arguments.network_share(1.0)?,
         latency_s: 1e-6 * positive(arguments.latency, "latency")?,
         share: share(of.peak_share, "peak_share")?,
     };

@@ -4,8 +4,8 @@
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -131,6 +131,12 @@ impl Console {
 ///
 /// A terminal that closes may send SIGHUP twice. Under `nohup` SIGHUP is ignored and stays ignored.
 pub fn interrupt_flag() -> Arc<AtomicBool> {
+    // One for all steps of a command: a signal during one is not lost to the next.
+    static FLAG: OnceLock<Arc<AtomicBool>> = OnceLock::new();
+    Arc::clone(FLAG.get_or_init(registered))
+}
+
+fn registered() -> Arc<AtomicBool> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
         // The first handler ends the process only when the flag is already set.
