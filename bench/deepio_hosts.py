@@ -1,4 +1,4 @@
-"""DeepIO's read paths over real sockets: bytes a second into the batches of 1 to 4 hosts, which are namespaces of this
+"""DeepIO's read paths over real sockets: bytes a second into the batches of 1, 2 and 4 hosts, which are namespaces of this
 machine with links of a stated rate; the backend is modelled (`--device-model pfs`). Needs root.
 
 python bench/deepio_hosts.py target/release/pelton 10gbit > bench/results/deepio_hosts.csv
