@@ -1,11 +1,14 @@
 //! Runs a job in this process as one of the ranks that a launcher started.
 
 use std::fmt;
+use std::os::fd::BorrowedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use rustix::fs::FileType;
 
 use crate::host::host_name;
 use crate::run::panic_message;
@@ -139,10 +142,31 @@ where
     }
 }
 
-/// Ends all processes of a job under MPI, on all machines, with an exit code; Open MPI prints this rank's
-/// number. Returns without MPI, where the launcher ends the other processes when this one ends.
+/// Ends all processes of a job under MPI, on all machines, with an exit code, once the launcher has read what this
+/// process wrote; Open MPI prints this rank's number. Returns without MPI, where the launcher ends the other processes
+/// when this one ends.
 pub fn abort(code: i32) {
+    if mpi::runs() {
+        wait_for_readers();
+    }
     mpi::abort(code);
+}
+
+/// Waits, for two seconds at most, until nobody has anything left to read of what this process wrote to pipes. A
+/// launcher that hears of the end of a job first may drop the rest, and with it the only error message.
+fn wait_for_readers() {
+    let until = Instant::now() + Duration::from_secs(2);
+    let unread = |output: BorrowedFd<'_>| {
+        let status = rustix::fs::fstat(output);
+        status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
+            && rustix::io::ioctl_fionread(output).is_ok_and(|bytes| bytes > 0)
+    };
+    let outputs = [rustix::stdio::stdout(), rustix::stdio::stderr()];
+    while outputs.into_iter().any(unread) && Instant::now() < until {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // What was read is still to be passed on.
+    thread::sleep(Duration::from_millis(100));
 }
 
 impl World {

@@ -22,5 +22,5 @@ mod memory;
 mod world;
 
 pub(crate) use link::comm_of;
-pub(crate) use raw::{abort, world_rank};
+pub(crate) use raw::{abort, runs, world_rank};
 pub(crate) use world::World;

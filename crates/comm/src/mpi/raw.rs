@@ -43,9 +43,13 @@ pub(super) fn error_text(code: c_int) -> String {
     String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
+pub(crate) fn runs() -> bool {
+    RUNS.load(Ordering::Relaxed)
+}
+
 /// Ends all processes of the job; does nothing if MPI does not run.
 pub(crate) fn abort(code: c_int) {
-    if RUNS.load(Ordering::Relaxed) {
+    if runs() {
         // SAFETY: MPI runs.
         unsafe { mpi::MPI_Abort(library().comm_world, code) };
     }
