@@ -100,7 +100,8 @@ fn main() {
             .expect("good numbers");
         head.reduce(&mut scored, 1.0, None, &comm)
             .expect("one rank");
-        head.update(&scored, &update, &comm).expect("one rank");
+        head.update(std::slice::from_ref(&scored), &update, &comm)
+            .expect("one rank");
     };
     let once = (2 * batch * d) as f64;
     let full = times(rounds, || step(Active::All));

@@ -140,15 +140,6 @@ impl ChosenHead {
         self.scored.clear();
     }
 
-    /// Makes one of all micro-batches that were scored.
-    fn gather(&mut self) {
-        let all = self.scored.drain(..).reduce(|mut all, next| {
-            all.append(next);
-            all
-        });
-        self.scored.extend(all);
-    }
-
     /// Values that are equal on all ranks, a row a rank: any number of ranks can read them, from the files of all or
     /// each from its own.
     fn of_rank(&self, name: &str, values: Vec<f32>) -> RowBlock<'static> {
@@ -334,25 +325,21 @@ impl ClassHead for ChosenHead {
     }
 
     fn gradient_square(&mut self) -> Result<f64, HeadError> {
-        self.gather();
-        let Some(scored) = self.scored.first() else {
-            return Ok(0.0);
-        };
-        let mut square = [self.head.gradient_square(scored)];
+        let mut square = [self.head.gradient_square(&self.scored)];
         self.comm.all_reduce(&mut square, Reduction::Sum)?;
         Ok(square[0])
     }
 
     fn update(&mut self, update: &Update) -> Result<(), HeadError> {
-        self.gather();
-        match self.scored.pop() {
-            Some(mut scored) => {
-                self.is_random = false;
-                scored.weigh(update.scale);
-                self.head.update(&scored, update, &self.comm)
-            }
-            None => Ok(()),
+        if self.scored.is_empty() {
+            return Ok(());
         }
+        self.is_random = false;
+        let mut scored = std::mem::take(&mut self.scored);
+        scored
+            .iter_mut()
+            .for_each(|scored| scored.weigh(update.scale));
+        self.head.update(&scored, update, &self.comm)
     }
 
     fn forget(&mut self) {

@@ -9,18 +9,17 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction};
-use pelton_kernels::optimizer::AdamW;
 use pelton_kernels::simd::{self, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm, gemm_packed};
 use rayon::prelude::*;
 
-use crate::chunk::{self, Project, StepOfRow};
+use crate::chunk::{self, Project};
 use crate::error::HeadError;
 use crate::logits::Logits;
-use crate::rows::{ClassRows, Factors, RowStep, Rule, Update};
+use crate::rows::ClassRows;
 
 /// Classes that a chunk has at most.
-const CHUNK: usize = 1024;
+pub(crate) const CHUNK: usize = 1024;
 
 /// Classes that take part in a step.
 #[derive(Clone, Copy, Debug)]
@@ -44,60 +43,60 @@ pub struct Sums {
 /// One rank's part of a softmax over the classes of all ranks.
 #[derive(Clone, Debug)]
 pub struct Head {
-    rows: ClassRows,
-    logits: Logits,
-    precision: Precision,
-    classes: u64,
-    scratch: usize,
+    pub(crate) rows: ClassRows,
+    pub(crate) logits: Logits,
+    pub(crate) precision: Precision,
+    pub(crate) classes: u64,
+    pub(crate) scratch: usize,
 }
 
 /// A batch that was scored on this rank.
 pub struct Scored {
-    batch: usize,
+    pub(crate) batch: usize,
     /// Rows that take part, and how many classes each stands for; `None` if all do.
-    active: Option<(Vec<u32>, Vec<f32>)>,
+    pub(crate) active: Option<(Vec<u32>, Vec<f32>)>,
     /// Features of length 1 \[batch, d\], and one over the lengths they had.
-    unit: Vec<f32>,
-    inverse: Vec<f32>,
+    pub(crate) unit: Vec<f32>,
+    pub(crate) inverse: Vec<f32>,
     /// Index among the active rows, and example, of the examples with a class on this rank, sorted.
-    targets: Vec<(usize, usize)>,
+    pub(crate) targets: Vec<(usize, usize)>,
     /// The same of the right class: its logit with margin and without, and the slope of the margin.
-    right: Vec<Right>,
+    pub(crate) right: Vec<Right>,
     /// Subtracted from each logit, by example.
-    shift: Vec<f32>,
+    pub(crate) shift: Vec<f32>,
     /// Σ e^(z − shift) over the other classes, by example.
-    total: Vec<f64>,
+    pub(crate) total: Vec<f64>,
     /// The largest logit of another class, by example.
-    best: Vec<f32>,
+    pub(crate) best: Vec<f32>,
     /// Share of all other classes together, by example: of a sure example far smaller than the roundings of 1.
-    wrong: Vec<f32>,
+    pub(crate) wrong: Vec<f32>,
     /// Weight of the loss, by example.
-    weight: Vec<f32>,
+    pub(crate) weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it.
-    gradient: Vec<f32>,
+    pub(crate) gradient: Vec<f32>,
     /// Products of all active classes, \[n, batch\] of each chunk, or empty.
-    products: Vec<Vec<f32>>,
+    pub(crate) products: Vec<Vec<f32>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Right {
-    with_margin: f32,
-    plain: f32,
-    slope: f32,
+pub(crate) struct Right {
+    pub(crate) with_margin: f32,
+    pub(crate) plain: f32,
+    pub(crate) slope: f32,
 }
 
 /// Memory of one chunk.
-struct Scratch {
+pub(crate) struct Scratch {
     /// Rows of length 1 \[n, d\].
-    unit: Vec<f32>,
-    inverse: Vec<f32>,
+    pub(crate) unit: Vec<f32>,
+    pub(crate) inverse: Vec<f32>,
     /// How many classes each row stands for.
-    counts: Vec<f32>,
+    pub(crate) counts: Vec<f32>,
     /// \[n, batch\].
-    products: Vec<f32>,
-    exponentials: Vec<f32>,
+    pub(crate) products: Vec<f32>,
+    pub(crate) exponentials: Vec<f32>,
     /// \[n, d\].
-    gradient: Vec<f32>,
+    pub(crate) gradient: Vec<f32>,
 }
 
 impl Head {
@@ -192,7 +191,8 @@ impl Head {
         let columns = PackedMatrix::new(precision, columns);
         let mut scratch = Scratch::new();
         for places in chunks(count) {
-            self.gather(&scored, places.clone(), &mut scratch);
+            self.gather(&scored.rows(places.clone()), &mut scratch);
+            scratch.set_counts(&scored, places.clone());
             scratch.multiply(&columns, batch, d);
             self.add(precision, &mut scored, places, &mut scratch);
             if count * batch * 4 <= self.scratch {
@@ -221,10 +221,8 @@ impl Head {
         let columns = PackedMatrix::new(Precision::F32, columns);
         let mut scratch = Scratch::new();
         for places in chunks(self.rows.len()) {
-            scratch.unit.resize(places.len() * d, 0.0);
-            scratch.inverse.resize(places.len(), 0.0);
-            let row = |i| self.rows.row(places.start + i);
-            chunk::unit_rows(row, cosine, &mut scratch.unit, &mut scratch.inverse);
+            let rows: Vec<u32> = (places.start as u32..places.end as u32).collect();
+            self.gather(&rows, &mut scratch);
             scratch.multiply(&columns, batch, d);
             visit(places, &scratch.products);
         }
@@ -278,17 +276,12 @@ impl Head {
         active.map_or(self.rows.len(), |(rows, _)| rows.len())
     }
 
-    /// Rows of length 1 of the classes at these indices.
-    fn gather(&self, scored: &Scored, places: Range<usize>, scratch: &mut Scratch) {
-        scratch.unit.resize(places.len() * self.rows.d(), 0.0);
-        scratch.inverse.resize(places.len(), 0.0);
-        scratch.counts.clear();
-        match &scored.active {
-            None => scratch.counts.resize(places.len(), 1.0),
-            Some((_, counts)) => scratch.counts.extend(&counts[places.clone()]),
-        }
+    /// Rows of length 1.
+    pub(crate) fn gather(&self, rows: &[u32], scratch: &mut Scratch) {
+        scratch.unit.resize(rows.len() * self.rows.d(), 0.0);
+        scratch.inverse.resize(rows.len(), 0.0);
         chunk::unit_rows(
-            |i| self.rows.row(scored.row(places.start + i)),
+            |i| self.rows.row(rows[i] as usize),
             self.logits.is_cosine(),
             &mut scratch.unit,
             &mut scratch.inverse,
@@ -428,156 +421,6 @@ impl Head {
             }
         }
     }
-
-    /// Takes the step of Σ weight · loss in the weights of the active classes. All ranks call it.
-    ///
-    /// Errors: a lost rank; before anything has changed.
-    pub fn update(
-        &mut self,
-        scored: &Scored,
-        update: &Update,
-        comm: &Comm,
-    ) -> Result<(), HeadError> {
-        let Update {
-            rate, weight_decay, ..
-        } = *update;
-        let step = match update.rule {
-            Rule::Sgd { momentum, nesterov } => RowStep::Velocity(Factors {
-                of_gradient: 1.0,
-                of_velocity: rate,
-                momentum,
-                weight_decay,
-                nesterov,
-            }),
-            Rule::Lars { momentum, trust } => {
-                let mut squares = [self.gradient_square(scored), self.rows.square()];
-                comm.all_reduce(&mut squares, Reduction::Sum)?;
-                let [g, w] = squares.map(f64::sqrt);
-                let lambda = if w > 0.0 && g > 0.0 {
-                    f64::from(trust) * w / (g + f64::from(weight_decay) * w)
-                } else {
-                    1.0
-                };
-                RowStep::Velocity(Factors {
-                    of_gradient: rate * lambda as f32,
-                    of_velocity: 1.0,
-                    momentum,
-                    weight_decay,
-                    nesterov: false,
-                })
-            }
-            Rule::AdamW {
-                mean_decay,
-                square_decay,
-                epsilon,
-            } => RowStep::AdamW(AdamW {
-                lr: rate,
-                betas: (mean_decay, square_decay),
-                eps: epsilon,
-                weight_decay,
-            }),
-        };
-        self.rows.make_room(&step);
-        self.gradients(scored, &mut |head, places, scratch| {
-            head.step(scored, places, scratch, &step);
-        });
-        self.rows.next_step(&step);
-        Ok(())
-    }
-
-    /// The sum of squares of the gradient of this rank's rows. One more pass over those that take part.
-    pub(crate) fn gradient_square(&mut self, scored: &Scored) -> f64 {
-        let mut square = 0.0;
-        self.gradients(scored, &mut |_, _, scratch| {
-            let squares = scratch.gradient.iter().map(|&x| f64::from(x).powi(2));
-            square += squares.sum::<f64>();
-        });
-        square
-    }
-
-    /// Gives the gradients of the active rows to `visit`, chunk by chunk.
-    fn gradients(
-        &mut self,
-        scored: &Scored,
-        visit: &mut dyn FnMut(&mut Head, Range<usize>, &Scratch),
-    ) {
-        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
-        assert_eq!(scored.wrong.len(), batch, "a batch that was not reduced");
-        let features = Matrix::new(&scored.unit, batch, d);
-        let packed = |features| PackedMatrix::new(self.precision, features);
-        let is_empty = scored.products.is_empty();
-        let columns = is_empty.then(|| packed(features.transposed()));
-        let features = packed(features);
-        let mut scratch = Scratch::new();
-        let mut right = scored.right.iter().zip(&scored.targets).peekable();
-        let mut unused = vec![0.0; batch];
-        let factor: Vec<f32> = scored.weight.iter().map(|weight| scale * weight).collect();
-        for places in chunks(self.count(scored)) {
-            self.gather(scored, places.clone(), &mut scratch);
-            let products = match &columns {
-                None => &scored.products[places.start / CHUNK],
-                Some(columns) => {
-                    scratch.multiply(columns, batch, d);
-                    &scratch.products
-                }
-            };
-            let shares = &mut scratch.exponentials;
-            shares.resize(products.len(), 0.0);
-            let (counts, shift) = (&scratch.counts, &scored.shift);
-            chunk::exponentials(products, counts, scale, shift, &factor, shares, &mut unused);
-            while let Some((right, &(place, example))) =
-                right.next_if(|(_, (place, _))| *place < places.end)
-            {
-                shares[(place - places.start) * batch + example] =
-                    -factor[example] * right.slope * scored.wrong[example];
-            }
-            scratch.gradient.resize(places.len() * d, 0.0);
-            let shares = Matrix::new(shares, places.len(), batch);
-            gemm_packed(shares, &features, &mut scratch.gradient, d, false);
-            if self.logits.is_cosine() {
-                let level = Simd::current();
-                let units = scratch.unit.par_chunks_exact(d).zip(&scratch.inverse);
-                let gradients = scratch.gradient.par_chunks_exact_mut(d);
-                gradients
-                    .zip(units)
-                    .for_each(|(gradient, (unit, &inverse))| {
-                        let project = Project {
-                            gradient,
-                            unit,
-                            inverse,
-                        };
-                        simd::run(level, project);
-                    });
-            }
-            visit(self, places, &scratch);
-        }
-    }
-
-    /// The steps of the rows of a chunk.
-    fn step(&mut self, scored: &Scored, places: Range<usize>, scratch: &Scratch, step: &RowStep) {
-        let d = self.rows.d();
-        let level = Simd::current();
-        let rows = self.rows.moving(places.map(|place| scored.row(place)));
-        let gradients = scratch.gradient.par_chunks_exact(d);
-        gradients.zip(rows).for_each(|(gradient, row)| {
-            match step {
-                RowStep::Velocity(factors) => {
-                    let step = StepOfRow {
-                        factors: *factors,
-                        gradient,
-                        weights: row.weights,
-                        velocity: row.velocity,
-                    };
-                    simd::run(level, step);
-                }
-                RowStep::AdamW(adam) => {
-                    let numbers = [&mut *row.weights, &mut *row.velocity, &mut *row.squares];
-                    adam.step_row(level, numbers, gradient, row.steps.into(), 1.0);
-                }
-            }
-            row.end();
-        });
-    }
 }
 
 impl Scored {
@@ -602,30 +445,18 @@ impl Scored {
         self.products = Vec::new();
     }
 
-    /// This batch and another that was scored against the same classes and reduced, as one.
-    pub(crate) fn append(&mut self, other: Scored) {
-        assert_eq!(self.active, other.active, "one active set");
-        let first = self.batch;
-        self.batch += other.batch;
-        self.unit.extend(other.unit);
-        self.inverse.extend(other.inverse);
-        self.shift.extend(other.shift);
-        self.wrong.extend(other.wrong);
-        self.weight.extend(other.weight);
-        let shifted = other.targets.iter().map(|&(place, i)| (place, first + i));
-        let mine = self.targets.iter().copied().zip(self.right.iter().copied());
-        let mut all: Vec<_> = mine.chain(shifted.zip(other.right)).collect();
-        all.sort_by_key(|(target, _)| *target);
-        (self.targets, self.right) = all.into_iter().unzip();
-        // Of two batches side by side they would have to be put together again.
-        self.forget_products();
-        (self.total, self.best, self.gradient) = (Vec::new(), Vec::new(), Vec::new());
-    }
-
     fn row(&self, place: usize) -> usize {
         match &self.active {
             None => place,
             Some((rows, _)) => rows[place] as usize,
+        }
+    }
+
+    /// The active rows at these indices.
+    pub(crate) fn rows(&self, places: Range<usize>) -> Vec<u32> {
+        match &self.active {
+            None => (places.start as u32..places.end as u32).collect(),
+            Some((rows, _)) => rows[places].to_vec(),
         }
     }
 
@@ -649,7 +480,7 @@ impl Scored {
 }
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         Scratch {
             unit: Vec::new(),
             inverse: Vec::new(),
@@ -660,8 +491,17 @@ impl Scratch {
         }
     }
 
+    /// How many classes the active rows at these indices stand for.
+    pub(crate) fn set_counts(&mut self, scored: &Scored, places: Range<usize>) {
+        self.counts.clear();
+        match &scored.active {
+            None => self.counts.resize(places.len(), 1.0),
+            Some((_, counts)) => self.counts.extend(&counts[places]),
+        }
+    }
+
     /// The products of the gathered rows with the features, given as columns.
-    fn multiply(&mut self, columns: &PackedMatrix, batch: usize, d: usize) {
+    pub(crate) fn multiply(&mut self, columns: &PackedMatrix, batch: usize, d: usize) {
         let n = self.inverse.len();
         self.products.resize(n * batch, 0.0);
         let rows = Matrix::new(&self.unit, n, d);

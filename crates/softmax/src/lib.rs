@@ -20,6 +20,7 @@ mod logits;
 mod rows;
 
 mod chunk;
+mod gradients;
 mod head;
 
 mod draws;

@@ -206,7 +206,8 @@ impl Case {
         let mut scored = head.score(&self.features, &self.labels, active).unwrap();
         let sums = head.reduce(&mut scored, 0.5, None, comm).unwrap();
         let mut gradient = scored.gradient().to_vec();
-        head.update(&scored, &update, comm).unwrap();
+        head.update(std::slice::from_ref(&scored), &update, comm)
+            .unwrap();
         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)
             .unwrap();
         let weights = comm.all_gather_ragged(head.rows().weights()).unwrap();

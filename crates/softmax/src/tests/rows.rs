@@ -60,7 +60,8 @@ fn rows_that_wait_move_with_their_momentum() {
                 weight_decay: 1e-3,
                 scale: 1.0,
             };
-            head.update(&scored, &update, &Comm::alone()).unwrap();
+            head.update(std::slice::from_ref(&scored), &update, &Comm::alone())
+                .unwrap();
             // For active rows the step shows the gradient.
             let factor = match rule {
                 Rule::Sgd { .. } => f64::from(rate),
@@ -147,7 +148,8 @@ fn rows_of_adamw_wait_where_they_are() {
             settled.wake(Active::All);
             expected = wide(settled.rows().weights());
         }
-        head.update(&scored, &update, &Comm::alone()).unwrap();
+        head.update(std::slice::from_ref(&scored), &update, &Comm::alone())
+            .unwrap();
         if step < 3 {
             continue;
         }
