@@ -33,9 +33,7 @@ pub(crate) struct SharedHead {
 /// The current step.
 #[derive(Default)]
 struct Step {
-    /// Classes that take part.
-    active: u64,
-    /// Whether they were chosen for several batches.
+    /// Whether the classes were chosen for several batches.
     is_shared: bool,
     /// Of each scored batch, whether its loss went backward.
     backward: Vec<bool>,
@@ -161,7 +159,7 @@ impl SharedHead {
         Ok(Scored {
             loss: sums.loss / counted,
             correct: sums.correct,
-            active: self.step.active,
+            active: self.head.active(),
             gradient: self.own_gradient(gradient, &all.counts)?,
             ticket: (self.forgotten, place),
         })
@@ -274,7 +272,7 @@ impl SharedHead {
         }
         self.forget();
         let key = mix(mix(self.seed) ^ self.steps);
-        self.step.active = self.head.select(labels, key)?;
+        self.head.select(labels, key)?;
         Ok(())
     }
 

@@ -88,7 +88,8 @@ impl ClassifyArguments {
         given.apply(head);
         let (kind, micro_batches) = (head.kind, head.micro_batches);
         let draws_none = matches!(kind, HeadKind::Full | HeadKind::Mach { .. });
-        let renews_none = draws_none || matches!(kind, HeadKind::Sampled { .. });
+        let renews_none =
+            draws_none || matches!(kind, HeadKind::Near { .. } | HeadKind::Sampled { .. });
         // From random rows features turn to one direction in the first steps.
         let warms_up = head.begin == Begin::Random
             && !self.image.fit.given.has("warmup")

@@ -40,7 +40,7 @@ pub(crate) struct Classifier {
     head: Box<dyn ClassHead>,
     comm: Comm,
     options: ClassifierOptions,
-    /// Active classes of all steps, and steps.
+    /// Active classes of all micro-batches, and micro-batches.
     active: (u64, u64),
     head_s: f64,
     features_s: f64,
@@ -205,8 +205,7 @@ impl Trainer for Classifier {
         let every: Vec<u64> = labels.iter().flatten().flatten().copied().collect();
         let waited = self.head.communication_seconds();
         let (selected, took) = timed(|| self.head.select(&every, options.key_of(usize::MAX)));
-        self.active.0 += selected?;
-        self.active.1 += 1;
+        selected?;
         self.head_s += took;
 
         let (rank, ranks, d) = (self.comm.rank(), self.comm.size(), self.head.d());
@@ -263,6 +262,8 @@ impl Trainer for Classifier {
                     let (scored, took) =
                         timed(|| head.score(&features, &micro.labels, options.loss.scale, factors));
                     self.head_s += took;
+                    self.active.0 += head.active();
+                    self.active.1 += 1;
                     let gradient = match scored {
                         Ok((sums, gradient)) => {
                             loss += sums.loss;
@@ -398,11 +399,12 @@ impl Trainer for Classifier {
     }
 
     fn head(&self) -> Option<HeadFigures> {
-        let (active, steps) = self.active;
+        let (active, scored) = self.active;
         Some(HeadFigures {
             classes: self.head.classes(),
-            steps,
+            scored,
             active,
+            recall: self.head.recall(),
             head_s: self.head_s,
             features_s: self.features_s,
             communication_s: self.waited_s + self.head.communication_seconds(),

@@ -32,10 +32,12 @@ impl StepOptions<'_> {
 pub struct HeadFigures {
     /// Classes of all ranks.
     pub classes: u64,
-    /// Steps.
-    pub steps: u64,
-    /// Classes that took part, added up over the steps.
+    /// Batches that were scored, of all ranks together.
+    pub scored: u64,
+    /// Classes that took part, added up over them.
     pub active: u64,
+    /// Nearest classes that the lists of `near` found, and missed.
+    pub recall: [u64; 2],
     /// Seconds of the head in steps, its communication aside.
     pub head_s: f64,
     /// Seconds of the feature net in steps; the sums of its gradients over the ranks are part of them.
@@ -47,17 +49,24 @@ pub struct HeadFigures {
 }
 
 impl HeadFigures {
-    /// Mean part of the classes that took part in a step.
+    /// Mean part of the classes that took part.
     pub fn active_fraction(&self) -> f64 {
-        self.active as f64 / (self.steps * self.classes).max(1) as f64
+        self.active as f64 / (self.scored * self.classes).max(1) as f64
+    }
+
+    /// Part of the nearest classes that lists found; none without lists.
+    pub fn list_recall(&self) -> Option<f64> {
+        let [found, missed] = self.recall;
+        (found + missed > 0).then(|| found as f64 / (found + missed) as f64)
     }
 
     /// The figures of a run that was resumed: these, after those of its earlier part.
     pub fn after(self, before: HeadFigures) -> HeadFigures {
         HeadFigures {
             classes: self.classes,
-            steps: before.steps + self.steps,
+            scored: before.scored + self.scored,
             active: before.active + self.active,
+            recall: [0, 1].map(|at| before.recall[at] + self.recall[at]),
             head_s: before.head_s + self.head_s,
             features_s: before.features_s + self.features_s,
             communication_s: before.communication_s + self.communication_s,

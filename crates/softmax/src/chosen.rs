@@ -8,6 +8,7 @@ use pelton_comm::{Comm, Reduction, share};
 use pelton_kernels::Precision;
 use pelton_key::{KeyedRng, mix};
 
+use crate::best::{Best, best_of_all};
 use crate::centre::Centre;
 use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::draws::Draws;
@@ -15,7 +16,9 @@ use crate::error::HeadError;
 use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Scored, Sums};
+use crate::index::unit;
 use crate::means::Means;
+use crate::near::{LISTED, Lists, TOP, add_nearest};
 use crate::neighbours::Neighbours;
 use crate::rows::{ClassRows, Update, Wait};
 
@@ -36,6 +39,11 @@ pub(crate) struct ChosenHead {
     observed: (u64, Option<Means>),
     /// Rows that take part in this step, and how many classes each stands for; `None` if all do.
     active: Option<(Vec<u32>, Vec<f32>)>,
+    /// How many those are, of all ranks.
+    taking_part: u64,
+    key: u64,
+    /// Nearest classes that lists did and did not find when they were made again.
+    found: [u64; 2],
     /// The micro-batches that were scored since the last update.
     scored: Vec<Scored>,
     comm: Comm,
@@ -45,10 +53,12 @@ pub(crate) struct ChosenHead {
 
 enum Choice {
     All,
-    Near {
+    Graph {
         k: usize,
         graph: Option<(Neighbours, Graph)>,
     },
+    /// By features, when they are scored.
+    Lists(Option<Lists>),
     Drawn,
     Leaves {
         trees: usize,
@@ -94,10 +104,11 @@ impl ChosenHead {
             options: *options,
             choice: match options.kind {
                 HeadKind::Full | HeadKind::Mach { .. } => Choice::All,
-                HeadKind::Knn { neighbours, .. } => Choice::Near {
+                HeadKind::Knn { neighbours, .. } => Choice::Graph {
                     k: neighbours,
                     graph: None,
                 },
+                HeadKind::Near { .. } => Choice::Lists(None),
                 HeadKind::Sampled { .. } => Choice::Drawn,
                 HeadKind::Selective { trees, .. } => Choice::Leaves {
                     trees,
@@ -110,6 +121,9 @@ impl ChosenHead {
             centre: options.centre.then(|| Centre::new(options.d)),
             observed: (0, None),
             active: None,
+            taking_part: 0,
+            key: 0,
+            found: [0; 2],
             scored: Vec::new(),
             comm,
             graph_s: 0.0,
@@ -138,6 +152,45 @@ impl ChosenHead {
         self.is_random = false;
         self.active = None;
         self.scored.clear();
+    }
+
+    /// Chooses the classes of a batch by its features.
+    fn choose_nearest(&mut self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
+        let (classes, d) = (self.options.classes, self.options.d);
+        let Choice::Lists(lists) = &mut self.choice else {
+            return Ok(());
+        };
+        let share = self.options.kind.share();
+        let unit = unit(features, d, self.options.logits);
+        let is_old = lists.as_ref().is_none_or(|lists| lists.are_old(share));
+        if is_old {
+            let began = Instant::now();
+            *lists = Some(if classes < LISTED {
+                Lists::single(d, self.head.rows().len())
+            } else {
+                let nearest = best_in(&self.head, features, TOP, &self.comm)?;
+                if let Some(lists) = lists {
+                    let (found, all) = lists.recall(&self.head, &unit, &nearest, &self.comm)?;
+                    self.found[0] += found;
+                    self.found[1] += all - found;
+                }
+                let key = mix(self.options.seed ^ self.key);
+                Lists::learn(&self.head, classes, key, &unit, &nearest, &self.comm)?
+            });
+            self.graph_s += began.elapsed().as_secs_f64();
+        }
+        let lists = lists.as_mut().expect("made above");
+        let nearness = lists.nearness(&self.head, classes, &unit, &self.comm)?;
+        let budget = self.options.kind.budget(classes, self.options.correct);
+        let (selection, own) = (&mut self.selection, self.head.rows().classes());
+        selection.begin(own.clone(), labels);
+        add_nearest(&nearness, labels, budget.near, own, selection, &self.comm)?;
+        let (draws, key) = (&mut self.draws, self.key);
+        let chosen = selection.choose(budget, classes, key, draws, &self.comm)?;
+        self.head.wake(Active::Rows(chosen.rows, chosen.counts));
+        self.active = Some((chosen.rows.to_vec(), chosen.counts.to_vec()));
+        self.taking_part = chosen.active;
+        Ok(())
     }
 
     /// Values that are equal on all ranks, a row a rank: any number of ranks can read them, from the files of all or
@@ -213,7 +266,8 @@ impl ClassHead for ChosenHead {
         self.replace(ClassRows::new(own.start, d, weights));
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
-            Choice::Near { graph, .. } => *graph = None,
+            Choice::Graph { graph, .. } => *graph = None,
+            Choice::Lists(lists) => *lists = None,
             Choice::Leaves { forest, .. } => *forest = None,
         }
         missing
@@ -228,8 +282,8 @@ impl ClassHead for ChosenHead {
         self.settle();
         let rows = self.head.rows();
         match &mut self.choice {
-            Choice::All | Choice::Drawn => (),
-            Choice::Near { k, graph } => {
+            Choice::All | Choice::Lists(_) | Choice::Drawn => (),
+            Choice::Graph { k, graph } => {
                 let neighbours = match (epoch, self.is_random) {
                     (0, true) => Neighbours::themselves(rows.classes(), *k),
                     _ => {
@@ -249,7 +303,7 @@ impl ClassHead for ChosenHead {
         Ok(())
     }
 
-    fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError> {
+    fn select(&mut self, labels: &[u64], key: u64) -> Result<(), HeadError> {
         let classes = self.options.classes;
         if let Some(example) = labels.iter().position(|&label| label >= classes) {
             return Err(HeadError::Label {
@@ -258,37 +312,48 @@ impl ClassHead for ChosenHead {
                 classes,
             });
         }
+        self.key = key;
         let budget = self.options.kind.budget(classes, self.options.correct);
         let (selection, draws) = (&mut self.selection, &mut self.draws);
         let own = self.head.rows().classes();
         let chosen = match &self.choice {
-            Choice::All => return Ok(classes),
-            Choice::Near { graph: None, .. } | Choice::Leaves { forest: None, .. } => {
+            Choice::All => {
+                self.taking_part = classes;
+                return Ok(());
+            }
+            Choice::Lists(_) => return Ok(()),
+            Choice::Graph { graph: None, .. } | Choice::Leaves { forest: None, .. } => {
                 return Err(HeadError::NotRenewed);
             }
-            Choice::Near {
+            Choice::Graph {
                 graph: Some((_, graph)),
                 ..
             } => graph.select(labels, budget, key, draws, selection, &self.comm)?,
             Choice::Drawn => {
-                selection.begin(own);
-                for &label in labels {
-                    selection.add(label, 0);
-                }
+                selection.begin(own, labels);
                 selection.choose(budget, classes, key, draws, &self.comm)?
             }
             Choice::Leaves {
                 forest: Some(forest),
                 ..
             } => {
-                selection.begin(own);
+                selection.begin(own, &[]);
                 forest.select(labels, self.head.rows(), selection, &self.comm)?;
                 selection.choose(budget, classes, key, draws, &self.comm)?
             }
         };
         self.head.wake(Active::Rows(chosen.rows, chosen.counts));
         self.active = Some((chosen.rows.to_vec(), chosen.counts.to_vec()));
-        Ok(chosen.active)
+        self.taking_part = chosen.active;
+        Ok(())
+    }
+
+    fn active(&self) -> u64 {
+        self.taking_part
+    }
+
+    fn recall(&self) -> [u64; 2] {
+        self.found
     }
 
     fn score(
@@ -298,15 +363,18 @@ impl ClassHead for ChosenHead {
         weight: f32,
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
+        self.head.check(features, labels)?;
+        let mut centred = Cow::Borrowed(features);
+        if let Some(centre) = &mut self.centre {
+            centred = Cow::Owned(centre.train(features));
+        }
+        if matches!(self.choice, Choice::Lists(_)) {
+            self.choose_nearest(&centred, labels)?;
+        }
         let active = match &self.active {
             Some((rows, counts)) => Active::Rows(rows, counts),
             None => Active::All,
         };
-        let mut centred = Cow::Borrowed(features);
-        if let Some(centre) = &mut self.centre {
-            self.head.check(features, labels)?;
-            centred = Cow::Owned(centre.train(features));
-        }
         let scored = self.head.score(&centred, labels, active)?;
         let (sums, mut scored) = self.reduced(scored, weight, factors)?;
         let mut gradient = scored.take_gradient();
@@ -369,20 +437,7 @@ impl ClassHead for ChosenHead {
 
     fn top(&mut self, features: &[f32], k: usize) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
         self.settle();
-        let first = self.head.rows().classes().start;
-        let batch = features.len() / self.options.d;
-        if batch == 0 {
-            return Ok(vec![]);
-        }
-        let mut best = vec![Best::new(k); batch];
-        self.products(features, &mut |places, products| {
-            for (row, products) in places.zip(products.chunks_exact(batch)) {
-                for (best, &product) in best.iter_mut().zip(products) {
-                    best.push(first + row as u64, product);
-                }
-            }
-        })?;
-        best_of_all(best, k, &self.comm)
+        best_in(&self.head, &self.centred(features), k, &self.comm)
     }
 
     fn save(&self, state: bool) -> Vec<RowBlock<'_>> {
@@ -405,7 +460,7 @@ impl ClassHead for ChosenHead {
             all.push(RowBlock::new(STEPS, own, 1, steps.collect::<Vec<_>>()));
         }
         match &self.choice {
-            Choice::Near {
+            Choice::Graph {
                 graph: Some((neighbours, _)),
                 ..
             } => {
@@ -414,6 +469,12 @@ impl ClassHead for ChosenHead {
                 let parts = ids.flat_map(|id| [(id >> 16) as f32, (id & 0xffff) as f32]);
                 let parts: Vec<f32> = parts.collect();
                 all.push(RowBlock::new(NEIGHBOURS, own, 2 * neighbours.k(), parts));
+            }
+            Choice::Lists(Some(lists)) => {
+                let list_of = lists.list_of.iter().map(|&list| list as f32);
+                all.push(RowBlock::new(LISTS, own, 1, list_of.collect::<Vec<_>>()));
+                all.push(self.of_rank(CENTRES, lists.centres.clone()));
+                all.push(self.of_rank(PROBES, lists.numbers()));
             }
             Choice::Leaves {
                 trees,
@@ -483,7 +544,7 @@ impl ClassHead for ChosenHead {
         }
         match &mut self.choice {
             Choice::All | Choice::Drawn => (),
-            Choice::Near { k, graph } => {
+            Choice::Graph { k, graph } => {
                 *graph = None;
                 if let Some(parts) = read(NEIGHBOURS, own.clone()) {
                     let parts = of_width(parts, 2 * *k, NEIGHBOURS)?;
@@ -497,6 +558,18 @@ impl ClassHead for ChosenHead {
                     let divided = Graph::divide(&neighbours, &self.comm)?;
                     *graph = Some((neighbours, divided));
                 }
+            }
+            Choice::Lists(_) => {
+                let mut lists = None;
+                if let Some(list_of) = read(LISTS, own.clone()) {
+                    let list_of = of_width(list_of, 1, LISTS)?;
+                    let mut of_rank =
+                        |name| (self.read_of_rank(name, read)).ok_or_else(|| missing(name));
+                    let (centres, numbers) = (of_rank(CENTRES)?, of_rank(PROBES)?);
+                    let saved = Lists::of_numbers(d, centres, &list_of, &numbers);
+                    lists = Some(saved.ok_or_else(|| missing(LISTS))?);
+                }
+                self.choice = Choice::Lists(lists);
             }
             Choice::Leaves { trees, forest } => {
                 *forest = None;
@@ -513,10 +586,11 @@ impl ClassHead for ChosenHead {
     fn bytes(&self) -> u64 {
         let rows = self.head.rows();
         let graph = match &self.choice {
-            Choice::Near {
+            Choice::Graph {
                 graph: Some((neighbours, graph)),
                 ..
             } => graph.bytes() + 4 * rows.len() * neighbours.k(),
+            Choice::Lists(Some(lists)) => lists.bytes(),
             Choice::Leaves {
                 forest: Some(forest),
                 ..
@@ -533,6 +607,29 @@ impl ClassHead for ChosenHead {
     fn communication_seconds(&self) -> f64 {
         self.waited_s
     }
+}
+
+/// The `k` best classes of all ranks of each example.
+fn best_in(
+    head: &Head,
+    features: &[f32],
+    k: usize,
+    comm: &Comm,
+) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
+    let first = head.rows().classes().start;
+    let batch = features.len() / head.rows().d();
+    if batch == 0 {
+        return Ok(vec![]);
+    }
+    let mut best = vec![Best::new(k); batch];
+    head.products(features, &mut |places, products| {
+        for (row, products) in places.zip(products.chunks_exact(batch)) {
+            for (best, &product) in best.iter_mut().zip(products) {
+                best.push(first + row as u64, product);
+            }
+        }
+    })?;
+    best_of_all(best, k, comm)
 }
 
 /// The vectors of `classes` from the blocks that a head saved, moved by their pending momentum; `None` for MACH, which
@@ -567,91 +664,8 @@ const SQUARES: &str = "squares";
 const STEPS: &str = "steps";
 const NEIGHBOURS: &str = "neighbours";
 const LEAVES: &str = "leaves";
+const LISTS: &str = "lists";
+const CENTRES: &str = "centres";
+const PROBES: &str = "probes";
 const DRAWS: &str = "draws";
 const MEAN: &str = "mean";
-
-/// The `k` best of the pushed classes; of equal scores the class with the smaller id.
-#[derive(Clone, Debug)]
-pub(crate) struct Best {
-    k: usize,
-    kept: Vec<(u64, f32)>,
-    least: f32,
-}
-
-impl Best {
-    pub(crate) fn new(k: usize) -> Best {
-        Best {
-            k,
-            kept: Vec::new(),
-            least: f32::NEG_INFINITY,
-        }
-    }
-
-    /// Scores below it are not among the best.
-    #[inline]
-    pub(crate) fn least(&self) -> f32 {
-        self.least
-    }
-
-    /// The best of both.
-    pub(crate) fn merged(mut self, other: Best) -> Best {
-        self.kept.extend(other.kept);
-        self.cut();
-        self
-    }
-
-    pub(crate) fn push(&mut self, class: u64, score: f32) {
-        if score < self.least {
-            return;
-        }
-        self.kept.push((class, score));
-        if self.kept.len() >= 2 * self.k + 16 {
-            self.cut();
-        }
-    }
-
-    fn cut(&mut self) {
-        self.kept
-            .sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
-        self.kept.truncate(self.k);
-        if let Some(last) = self.kept.get(self.k.wrapping_sub(1)) {
-            self.least = last.1;
-        }
-    }
-
-    pub(crate) fn sorted(mut self) -> Vec<(u64, f32)> {
-        self.cut();
-        self.kept
-    }
-}
-
-/// The best of all ranks, from those of each.
-pub(crate) fn best_of_all(
-    best: Vec<Best>,
-    k: usize,
-    comm: &Comm,
-) -> Result<Vec<Vec<(u64, f32)>>, HeadError> {
-    let batch = best.len();
-    let lists: Vec<Vec<(u64, f32)>> = best.into_iter().map(Best::sorted).collect();
-    if comm.size() == 1 {
-        return Ok(lists);
-    }
-    let flat = lists.iter().flat_map(|list| {
-        list.iter()
-            .map(|&(class, score)| [class, score.to_bits().into()])
-    });
-    let mut message: Vec<u64> = lists.iter().map(|list| list.len() as u64).collect();
-    message.extend(flat.flatten());
-    let mut all = vec![Best::new(k); batch];
-    for from_rank in comm.all_gather_ragged(&message)? {
-        let (counts, mut rest) = from_rank.split_at(batch);
-        for (best, &count) in all.iter_mut().zip(counts) {
-            let (list, after) = rest.split_at(2 * count as usize);
-            for pair in list.chunks_exact(2) {
-                best.push(pair[0], f32::from_bits(pair[1] as u32));
-            }
-            rest = after;
-        }
-    }
-    Ok(all.into_iter().map(Best::sorted).collect())
-}

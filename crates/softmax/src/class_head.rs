@@ -28,6 +28,13 @@ pub enum HeadKind {
         /// Part of those that is kept for drawn ones, below 1.
         drawn: f64,
     },
+    /// Those most likely for any example of the batch by its features, and drawn ones.
+    Near {
+        /// Part of the classes that take part.
+        active: f64,
+        /// Part of those that is kept for drawn ones, below 1.
+        drawn: f64,
+    },
     /// Those of the batch, and others drawn evenly (Partial FC: An et al., 2022).
     Sampled {
         /// Part of the classes that take part.
@@ -54,6 +61,7 @@ impl HeadKind {
     /// How each is written.
     pub const FORMS: &[&str] = &[
         "full",
+        "near[:ACTIVE[:DRAWN]]",
         "knn[:K[:ACTIVE[:DRAWN]]]",
         "sampled[:ACTIVE]",
         "selective[:TREES[:ACTIVE]]",
@@ -68,14 +76,24 @@ impl HeadKind {
         )
     }
 
+    /// Part of the classes that takes part in a step.
+    pub fn share(self) -> f64 {
+        match self {
+            HeadKind::Full | HeadKind::Mach { .. } => 1.0,
+            HeadKind::Near { active, .. }
+            | HeadKind::Knn { active, .. }
+            | HeadKind::Sampled { active }
+            | HeadKind::Selective { active, .. } => active,
+        }
+    }
+
     /// How many of `classes` may take part in a step.
     pub fn budget(self, classes: u64, corrected: bool) -> Budget {
-        let (active, drawn) = match self {
-            HeadKind::Full | HeadKind::Mach { .. } => (1.0, 0.0),
-            HeadKind::Knn { active, drawn, .. } => (active, drawn),
-            HeadKind::Sampled { active } | HeadKind::Selective { active, .. } => (active, 0.0),
+        let drawn = match self {
+            HeadKind::Near { drawn, .. } | HeadKind::Knn { drawn, .. } => drawn,
+            _ => 0.0,
         };
-        let all = (active * classes as f64).round();
+        let all = (self.share() * classes as f64).round();
         Budget {
             near: ((1.0 - drawn) * all).round() as u64,
             all: all as u64,
@@ -117,12 +135,17 @@ impl FromStr for HeadKind {
                 Err(bad())
             }
         };
+        let below_1 = |x: f64| Some(x).filter(|x| *x < 1.0).ok_or_else(bad);
         let found = match kind {
             "full" => HeadKind::Full,
+            "near" => HeadKind::Near {
+                active: part(next(0.1)?)?,
+                drawn: below_1(next(0.5)?)?,
+            },
             "knn" => HeadKind::Knn {
                 neighbours: whole(next(10.0)?)?,
                 active: part(next(0.1)?)?,
-                drawn: Some(next(0.5)?).filter(|x| *x < 1.0).ok_or_else(bad)?,
+                drawn: below_1(next(0.5)?)?,
             },
             "sampled" => HeadKind::Sampled {
                 active: part(next(0.1)?)?,
@@ -153,6 +176,7 @@ impl fmt::Display for HeadKind {
                 active,
                 drawn,
             } => write!(f, "knn:{neighbours}:{active}:{drawn}"),
+            HeadKind::Near { active, drawn } => write!(f, "near:{active}:{drawn}"),
             HeadKind::Sampled { active } => write!(f, "sampled:{active}"),
             HeadKind::Selective { trees, active } => write!(f, "selective:{trees}:{active}"),
             HeadKind::Mach {
@@ -295,10 +319,20 @@ pub trait ClassHead: Send {
     /// Errors: [`HeadError::Interrupted`]; weights that are not finite; a lost rank.
     fn renew(&mut self, epoch: u64, stop: &(dyn Fn() -> bool + Sync)) -> Result<(), HeadError>;
 
-    /// Chooses the classes of a step, by the labels of all its micro-batches. Returns how many there are.
+    /// Chooses the classes of a step, by the labels of all its micro-batches. `near` chooses when a micro-batch is
+    /// scored, for this alone.
     ///
     /// Errors: a label that is not a class.
-    fn select(&mut self, labels: &[u64], key: u64) -> Result<u64, HeadError>;
+    fn select(&mut self, labels: &[u64], key: u64) -> Result<(), HeadError>;
+
+    /// Classes of all ranks that were chosen last.
+    fn active(&self) -> u64;
+
+    /// Of `near` with lists, how many of the nearest classes of a batch they found, and missed, just before they were
+    /// made again.
+    fn recall(&self) -> [u64; 2] {
+        [0; 2]
+    }
 
     /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks, and the factor on each loss,
     /// `factors` \[batch\], by default 1. Returns the sums of all ranks, with the loss Σ factor · loss, and this rank's
@@ -375,6 +409,7 @@ mod tests {
     fn heads_are_text_and_back() {
         for text in [
             "full",
+            "near:0.1:0.25",
             "knn:12:0.1:0.25",
             "knn:12:0.1:0",
             "sampled:0.5",
@@ -387,6 +422,8 @@ mod tests {
         for wrong in [
             "",
             "knn:0",
+            "near:0",
+            "near:0.1:1",
             "knn:1.5",
             "knn:3:2",
             "knn:3:0.1:1",

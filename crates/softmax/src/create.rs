@@ -18,6 +18,7 @@ pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead
             repetitions,
         } => Box::new(Mach::new(options, buckets, repetitions, comm)?),
         HeadKind::Full
+        | HeadKind::Near { .. }
         | HeadKind::Knn { .. }
         | HeadKind::Sampled { .. }
         | HeadKind::Selective { .. } => Box::new(ChosenHead::new(options, comm)),

@@ -49,23 +49,33 @@ impl Draws {
         window
     }
 
-    /// Round and name in parts that are exact in single precision.
+    /// Round and name.
     pub(crate) fn numbers(self) -> Vec<f32> {
-        let words = [self.round, self.at].into_iter();
-        let parts = words.flat_map(|word| (0..4).map(move |part| word >> (16 * part) & 0xffff));
-        parts.map(|part| part as f32).collect()
+        in_parts(&[self.round, self.at])
     }
 
     /// From those; `None` if the numbers are invalid.
     pub(crate) fn at_numbers(self, numbers: &[f32]) -> Option<Draws> {
-        let is_part = |x: &f32| x.fract() == 0.0 && (0.0..65_536.0).contains(x);
-        if numbers.len() != 8 || !numbers.iter().all(is_part) {
-            return None;
-        }
-        let word = |parts: &[f32]| parts.iter().rev().fold(0, |word, &x| word << 16 | x as u64);
-        let (round, at) = (word(&numbers[..4]), word(&numbers[4..]));
+        let [round, at] = of_parts(numbers)?;
         (at < NAMES).then_some(Draws { round, at, ..self })
     }
+}
+
+/// Whole numbers in parts that are exact in single precision.
+pub(crate) fn in_parts(words: &[u64]) -> Vec<f32> {
+    let parts = words
+        .iter()
+        .flat_map(|word| (0..4).map(move |part| word >> (16 * part) & 0xffff));
+    parts.map(|part| part as f32).collect()
+}
+
+/// The numbers of such parts; `None` if they are others.
+pub(crate) fn of_parts<const N: usize>(parts: &[f32]) -> Option<[u64; N]> {
+    let is_part = |x: &f32| x.fract() == 0.0 && (0.0..65_536.0).contains(x);
+    let word = |parts: &[f32]| parts.iter().rev().fold(0, |word, &x| word << 16 | x as u64);
+    let words = parts.chunks(4).map(word).collect::<Vec<u64>>();
+    let is_whole = parts.len() == 4 * N && parts.iter().all(is_part);
+    words.try_into().ok().filter(|_| is_whole)
 }
 
 impl Window {

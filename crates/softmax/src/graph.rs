@@ -131,7 +131,7 @@ impl Graph {
         selection: &'a mut Selection,
         comm: &Comm,
     ) -> Result<Chosen<'a>, CommError> {
-        selection.begin(self.classes.clone());
+        selection.begin(self.classes.clone(), &[]);
         for &label in labels {
             let at = self.starts[label as usize] as usize..self.starts[label as usize + 1] as usize;
             for near in &self.near[at] {
@@ -143,11 +143,12 @@ impl Graph {
 }
 
 impl Selection {
-    /// Begins again, with rows of these classes.
-    pub(crate) fn begin(&mut self, own: Range<u64>) {
+    /// Begins again, with rows of these classes, and among them those of a batch's labels.
+    pub(crate) fn begin(&mut self, own: Range<u64>, labels: &[u64]) {
         self.places.resize((own.end - own.start) as usize, u16::MAX);
         self.own = own;
         self.rows.clear();
+        labels.iter().for_each(|&label| self.add(label, 0));
     }
 
     /// Adds a row at a position among neighbours, 0 for a class of the batch itself.

@@ -124,6 +124,16 @@ impl Head {
         &self.rows
     }
 
+    /// How features and classes are compared.
+    pub(crate) fn logits(&self) -> Logits {
+        self.logits
+    }
+
+    /// Of the products of a step.
+    pub(crate) fn precision(&self) -> Precision {
+        self.precision
+    }
+
     /// Takes all weights out.
     pub(crate) fn take_rows(&mut self) -> ClassRows {
         let none = ClassRows::new(self.rows.classes().start, self.rows.d(), Vec::new());

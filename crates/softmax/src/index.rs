@@ -19,7 +19,7 @@ use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::KeyedRng;
 use rayon::prelude::*;
 
-use crate::chosen::Best;
+use crate::best::Best;
 use crate::chunk;
 use crate::clusters::{assign, centres};
 use crate::logits::Logits;

@@ -23,9 +23,12 @@ mod chunk;
 mod gradients;
 mod head;
 
+mod best;
+mod clusters;
 mod draws;
 mod forest;
 mod graph;
+mod near;
 mod neighbours;
 
 mod centre;
@@ -36,7 +39,6 @@ mod class_head;
 mod create;
 mod mach;
 
-mod clusters;
 mod index;
 mod rounded_index;
 

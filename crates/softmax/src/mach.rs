@@ -8,7 +8,8 @@ use pelton_comm::{Comm, Reduction, share};
 use pelton_key::mix;
 use rayon::prelude::*;
 
-use crate::chosen::{Best, ChosenHead, EVALUATED, best_of_all};
+use crate::best::{Best, best_of_all};
+use crate::chosen::{ChosenHead, EVALUATED};
 use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::error::HeadError;
 use crate::head::Sums;
@@ -190,7 +191,7 @@ impl ClassHead for Mach {
         Ok(())
     }
 
-    fn select(&mut self, labels: &[u64], _: u64) -> Result<u64, HeadError> {
+    fn select(&mut self, labels: &[u64], _: u64) -> Result<(), HeadError> {
         let classes = self.options.classes;
         match labels.iter().position(|&label| label >= classes) {
             Some(example) => Err(HeadError::Label {
@@ -198,8 +199,12 @@ impl ClassHead for Mach {
                 label: labels[example],
                 classes,
             }),
-            None => Ok((self.buckets.count * self.heads.len() as u64).min(classes)),
+            None => Ok(()),
         }
+    }
+
+    fn active(&self) -> u64 {
+        (self.buckets.count * self.heads.len() as u64).min(self.options.classes)
     }
 
     fn score(

@@ -8,6 +8,7 @@ use super::*;
 
 mod estimates;
 mod heads;
+mod near;
 mod rows;
 
 const D: usize = 7;

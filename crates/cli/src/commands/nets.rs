@@ -105,8 +105,11 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
     {
         let seconds = |part: Option<f64>| part.unwrap_or_default();
         say!(
-            "head              {head} of {classes} classes, {:.1} % active: head {:.1} s, features {:.1} s, graph {:.1} s, communication {:.1} s",
+            "head              {head} of {classes} classes, {:.1} % active{}: head {:.1} s, features {:.1} s, graph {:.1} s, communication {:.1} s",
             100.0 * active,
+            summary.list_recall.map_or(String::new(), |recall| {
+                format!(", {:.1} % of the nearest found", 100.0 * recall)
+            }),
             seconds(summary.head_s),
             seconds(summary.features_s),
             seconds(summary.graph_s),

@@ -23,7 +23,12 @@ fn options(kind: &str, classes: u64, correct: bool) -> HeadOptions {
 fn corrected_sums_have_no_bias() {
     let classes = 600;
     let (features, labels) = (numbers(D, 4), [3]);
-    for kind in ["sampled:0.1", "knn:10:0.1:0.5", "selective:1:0.15"] {
+    for kind in [
+        "sampled:0.1",
+        "near:0.1",
+        "knn:10:0.1:0.5",
+        "selective:1:0.15",
+    ] {
         let mean = |correct: bool| {
             let options = options(kind, classes, correct);
             let mut head = class_head(&options, Comm::alone()).unwrap();
@@ -47,7 +52,9 @@ fn corrected_sums_have_no_bias() {
         let (off, _) = mean(true);
         assert!(off.abs() < 4.0, "{kind}: off by {off} deviations");
         let (_, part) = mean(false);
-        assert!(part < 0.5, "{kind}: {part} of the sum");
+        // The nearest classes have more of it than others.
+        let most = if kind.starts_with("near") { 0.7 } else { 0.5 };
+        assert!(part < most, "{kind}: {part} of the sum");
     }
 }
 
@@ -55,7 +62,12 @@ fn corrected_sums_have_no_bias() {
 /// without the state of draws begins with the first round.
 #[test]
 fn draws_go_on_where_they_stood() {
-    for kind in ["sampled:0.2", "knn:4:0.3:0.6", "selective:2:0.5"] {
+    for kind in [
+        "sampled:0.2",
+        "near:0.3:0.6",
+        "knn:4:0.3:0.6",
+        "selective:2:0.5",
+    ] {
         let options = options(kind, 211, true);
         let steps = |ranks: usize, saved: &[Vec<RowBlock<'_>>], steps: std::ops::Range<u64>| {
             let found = run_ranks(ranks, |comm| {
@@ -82,12 +94,9 @@ fn draws_go_on_where_they_stood() {
                 let mut losses = Vec::new();
                 for step in steps.clone() {
                     let labels = [step * 7 % 211, step * 31 % 211];
-                    losses.push(head.select(&labels, step)? as f64);
-                    losses.push(
-                        head.score(&numbers(2 * D, step), &labels, 1.0, None)?
-                            .0
-                            .loss,
-                    );
+                    head.select(&labels, step)?;
+                    let (sums, _) = head.score(&numbers(2 * D, step), &labels, 1.0, None)?;
+                    losses.extend([head.active() as f64, sums.loss]);
                     head.forget();
                 }
                 Ok::<_, HeadError>((losses, (rank, super::heads::saved(head.as_ref()))))
@@ -325,7 +334,8 @@ fn random_rows_have_no_neighbours() {
             .skip(1)
             .step_by(2)
             .all(|&x| x == first);
-        (own, head.select(&[3, 4], 1).unwrap())
+        head.select(&[3, 4], 1).unwrap();
+        (own, head.active())
     };
     let mut head = class_head(&options, Comm::alone()).unwrap();
     let (alone, drawn) = chosen(head.as_mut());

@@ -30,8 +30,7 @@ fn trained(
         for step in 0..3u64 {
             let features = numbers(12 * D, step);
             let labels: Vec<u64> = (0..12).map(|i| (i * 7 + step * 3) % classes).collect();
-            let active = head.select(&labels, step)?;
-            figures.push(active as f64);
+            head.select(&labels, step)?;
             let parts = features
                 .chunks(12 / micro * D)
                 .zip(labels.chunks(12 / micro));
@@ -41,7 +40,7 @@ fn trained(
                 let (sums, mut gradient) = head.score(features, labels, 0.1 / later, None)?;
                 head.weigh(place, later);
                 comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
-                figures.push(sums.loss);
+                figures.extend([head.active() as f64, sums.loss]);
                 figures.extend(gradient.iter().map(|&g| f64::from(g)));
             }
             head.update(&Update {
@@ -76,7 +75,7 @@ fn trained(
     (figures, blocks)
 }
 
-const KINDS: [HeadKind; 5] = [
+const KINDS: [HeadKind; 6] = [
     HeadKind::Full,
     HeadKind::Knn {
         neighbours: 4,
@@ -92,7 +91,14 @@ const KINDS: [HeadKind; 5] = [
         buckets: 13,
         repetitions: 3,
     },
+    NEAR,
 ];
+
+/// Each micro-batch has classes of its own.
+const NEAR: HeadKind = HeadKind::Near {
+    active: 0.5,
+    drawn: 0.5,
+};
 
 pub(super) const SGD: Rule = Rule::Sgd {
     momentum: 0.9,
@@ -153,7 +159,7 @@ fn every_head_is_the_same_on_any_number_of_ranks() {
 /// equal those of a sum in f64.
 #[test]
 fn every_head_takes_any_scale() {
-    let kinds = ["full", "knn:4:1", "sampled:1", "selective:3:1"];
+    let kinds = ["full", "near:1", "knn:4:1", "sampled:1", "selective:3:1"];
     for scale in [1.0, 60.0, 88.0, 128.0, 1000.0] {
         for margin in [Margin::NONE, Margin::cosine(0.2), Margin::angle(0.5)] {
             let logits = Logits::Cosine { scale, margin };
@@ -180,10 +186,11 @@ fn every_head_takes_any_scale() {
                     let found = run_ranks(ranks, |comm| {
                         let mut head = class_head(&options, comm.duplicate()?)?;
                         head.renew(1, &|| false)?;
-                        assert_eq!(head.select(&case.labels, 1)?, 61);
+                        head.select(&case.labels, 1)?;
                         let measured = head.evaluate(&case.features, &case.labels)?;
                         let (sums, mut gradient) =
                             head.score(&case.features, &case.labels, 0.5, None)?;
+                        assert_eq!(head.active(), 61);
                         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                         Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
                     });
@@ -210,7 +217,7 @@ fn every_head_takes_any_scale() {
 
 #[test]
 fn micro_batches_of_a_step_come_to_the_whole_batch() {
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|kind| *kind != NEAR) {
         for rule in [SGD, LARS] {
             let (_, whole) = trained(kind, false, 2, rule, 1);
             for micro in [2, 3, 12] {
@@ -224,7 +231,7 @@ fn micro_batches_of_a_step_come_to_the_whole_batch() {
 
 #[test]
 fn a_micro_batch_that_counts_twice_is_as_two() {
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|kind| *kind != NEAR) {
         let blocks = |twice: bool, by_factors: bool| {
             let options = HeadOptions {
                 kind,
@@ -329,14 +336,16 @@ fn gradients_have_a_norm_and_a_scale() {
             (square - norm).abs() < 1e-5 * norm,
             "{kind}: {square} {norm}"
         );
-        for (ranks, micro) in [(1, 3), (2, 1), (3, 2), (4, 12)] {
+        let of_parts = |(_, micro): &(usize, usize)| *micro == 1 || kind != NEAR;
+        let divided = [(1, 3), (2, 1), (4, 1), (3, 2), (4, 12)];
+        for (ranks, micro) in divided.into_iter().filter(of_parts) {
             let (other, _) = step(ranks, micro, 1.0);
             assert!(
                 (square - other).abs() < 1e-4 * square,
                 "{kind}: {square} {other}"
             );
         }
-        let (_, half) = step(1, 2, 0.5);
+        let (_, half) = step(1, if kind == NEAR { 1 } else { 2 }, 0.5);
         let whole: Vec<f64> = whole.iter().map(|x| 0.5 * x).collect();
         assert_close(&kind.to_string(), &whole, &half);
     }
@@ -571,7 +580,8 @@ fn heads_refuse_what_cannot_be() {
     ));
     head.renew(1, &|| false).unwrap();
     // The budget of half the classes is smaller than the batch's own, which take part all the same.
-    assert_eq!(head.select(&[0, 1, 2, 3, 4], 0).unwrap(), 5);
+    head.select(&[0, 1, 2, 3, 4], 0).unwrap();
+    assert_eq!(head.active(), 5);
     let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0, None);
     assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
     let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
@@ -601,7 +611,8 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
     bits.dedup();
     // Of 4800 numbers a few may be equal by chance.
     assert!(bits.len() > 4790, "{}", bits.len());
-    assert_eq!(head.select(&[3, 4], 7).unwrap(), 300);
+    head.select(&[3, 4], 7).unwrap();
+    assert_eq!(head.active(), 300);
     assert!(head.top(&[], 3).unwrap().is_empty());
     let part = HeadOptions {
         kind: HeadKind::Sampled { active: 0.5 },
@@ -609,7 +620,10 @@ fn classes_begin_with_numbers_of_their_own_and_all_may_take_part() {
     };
     let mut head = class_head(&part, Comm::alone()).unwrap();
     let mean: f64 = (0..100)
-        .map(|key| head.select(&[3], key).unwrap() as f64)
+        .map(|key| {
+            head.select(&[3], key).unwrap();
+            head.active() as f64
+        })
         .sum::<f64>()
         / 100.0;
     // 150 less two deviations of the draws.

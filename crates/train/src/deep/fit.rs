@@ -198,6 +198,7 @@ pub(crate) fn fit(
         head: head.and(of.head.clone()),
         classes: head.map(|head| head.classes),
         active_fraction: head.map(|head| head.active_fraction()),
+        list_recall: head.and_then(|head| head.list_recall()),
         samples_per_s: head.map(|_| progress.rows_per_s()),
         head_s: head.map(|head| head.head_s),
         features_s: head.map(|head| head.features_s),

@@ -32,6 +32,9 @@ pub struct NetSummary {
     /// Mean share of them used in a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_fraction: Option<f64>,
+    /// Of head `near`, the part of the nearest classes that its lists found, each time before they were made again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub list_recall: Option<f64>,
     /// Training examples of all ranks a second, including time spent building graphs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub samples_per_s: Option<f64>,
