@@ -46,6 +46,8 @@ class KnnSoftmax(torch.nn.Module):
     - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, nearest first, filled up with random
       ones to the share ``budget`` of all classes; the share ``drawn`` of the budget is always random (KNN softmax:
       Song et al., KDD 2020, where ``drawn`` is 0);
+    - ``"near"``: those nearest to the features of any example, and random ones, as for ``knn``; where classes resemble each
+      other this comes closest to ``full``;
     - ``"sampled"``: random ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
     - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
@@ -117,6 +119,7 @@ class KnnSoftmax(torch.nn.Module):
         super().__init__()
         kinds: dict[str, list[float]] = {
             "full": [],
+            "near": [budget, drawn],
             "knn": [k, budget, drawn],
             "sampled": [budget],
             "selective": [trees, budget],
@@ -142,7 +145,7 @@ class KnnSoftmax(torch.nn.Module):
         self.betas, self.eps = betas, eps
         weights = None if class_weights is None else _checked_weights(class_weights, classes)
         #: Classes that may take part in a step, until the first batch was compared with it.
-        self._part = budget * classes if kind in ("knn", "sampled") and budget < 1 else None
+        self._part = budget * classes if kind in ("near", "knn", "sampled") and budget < 1 else None
         self._correct: Any = 0
         self._active: Any = 0
         self.device = None if device is None else torch.device(device)
@@ -173,7 +176,7 @@ class KnnSoftmax(torch.nn.Module):
             _pelton.Head.check((classes, dim), spelled)
             if dim < 1:
                 raise ConfigurationError(f"{dim} features: there must be at least one")
-            if kind in ("selective", "mach"):
+            if kind in ("near", "selective", "mach"):
                 raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
             self.rank, self.ranks = _own_rank(group)
             if self.ranks > classes:
@@ -205,9 +208,8 @@ class KnnSoftmax(torch.nn.Module):
         In ``eval()`` mode or under ``no_grad`` all classes are used, and the loss has no gradient.
         """
         features, labels = self._checked(features), self._checked_labels(labels)
-        if self._part is not None:
-            self._warn(labels)
         if self.training and torch.is_grad_enabled():
+            self._check_budget(labels)
             loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
             return loss
         mean, self._correct = self._native.evaluate(self._given(features), self._given(labels))
@@ -216,10 +218,13 @@ class KnnSoftmax(torch.nn.Module):
     def select(self, labels: torch.Tensor) -> None:
         """Chooses the classes of a step for several batches, by the labels of all of them.
 
-        Call it before the first of them when you accumulate gradients or a step has several losses. Call
+        ``near`` chooses for each batch when it is scored, by its features. Call this before the first of them when you
+        accumulate gradients or a step has several losses. Call
         ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
         """
-        self._native.select(self._given(self._checked_labels(labels)))
+        labels = self._checked_labels(labels)
+        self._check_budget(labels)
+        self._native.select(self._given(labels))
 
     def step(self, lr: float, scale: float | None = None) -> bool:
         """Updates the weights of the classes from the losses that had ``backward()`` called since the last step.
@@ -366,15 +371,17 @@ class KnnSoftmax(torch.nn.Module):
         ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
         return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
 
-    def _warn(self, labels: torch.Tensor) -> None:
-        """Says where the classes of a batch leave few to draw."""
-        own, part, self._part = len(labels.unique()) * self.ranks, self._part, None
-        if part is not None and own > 0.75 * part:
-            warnings.warn(
-                f"a batch of up to {own} classes leaves few of the {part:.0f} that take part in a step to be drawn from the others, "
-                "which are then learned slowly: raise budget=, or take smaller batches",
-                stacklevel=4,
+    def _check_budget(self, labels: torch.Tensor) -> None:
+        """Refuses a first batch with classes that leave few to others."""
+        if self._part is None:
+            return
+        own = len(labels.unique()) * self.ranks
+        if own > 0.75 * self._part:
+            raise ConfigurationError(
+                f"a batch of up to {own} classes leaves few of the {self._part:.0f} that take part in a step to others, which "
+                "would not be learned: raise budget=, or take smaller batches"
             )
+        self._part = None
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
         """Features in a form that can be used without a copy."""

@@ -114,7 +114,6 @@ impl From<HeadFailure> for PyErr {
             HeadFailure::Head(error) => match error {
                 HeadError::Missing { .. } => StateError::new_err(error.to_string()),
                 HeadError::Classes { .. }
-                | HeadError::Neighbours { .. }
                 | HeadError::Comm(CommError::RanksDiffer { .. } | CommError::Setting { .. }) => {
                     configuration(error)
                 }

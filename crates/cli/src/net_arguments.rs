@@ -1,7 +1,7 @@
 //! The flags of training jobs on deep nets.
 
 use clap::Args;
-use pelton_train::classify::{Begin, HeadConfig, HeadKind};
+use pelton_train::classify::{Begin, HeadChoice, HeadConfig, HeadKind};
 use pelton_train::image::ImageModel;
 use pelton_train::language::LanguageNet;
 use pelton_train::{FitConfig, ImageConfig, LanguageConfig, Optimizer, Stated};
@@ -87,9 +87,14 @@ impl ClassifyArguments {
         let (given, head) = (self.head, config.head.get_or_insert_default());
         given.apply(head);
         let (kind, micro_batches) = (head.kind, head.micro_batches);
-        let draws_none = matches!(kind, HeadKind::Full | HeadKind::Mach { .. });
-        let renews_none =
-            draws_none || matches!(kind, HeadKind::Near { .. } | HeadKind::Sampled { .. });
+        let draws_none = matches!(
+            kind,
+            HeadChoice::Kind(HeadKind::Full | HeadKind::Mach { .. })
+        );
+        let renews = matches!(
+            kind,
+            HeadChoice::Kind(HeadKind::Knn { .. } | HeadKind::Selective { .. })
+        );
         // From random rows features turn to one direction in the first steps.
         let warms_up = head.begin == Begin::Random
             && !self.image.fit.given.has("warmup")
@@ -114,7 +119,7 @@ impl ClassifyArguments {
                 "--correct",
                 of_head.clone(),
             ),
-            (given.has("rebuild") && renews_none, "--rebuild", of_head),
+            (given.has("rebuild") && !renews, "--rebuild", of_head),
             (given.has("density") && without_net, "--density", of_none),
             (
                 given.is_true("overlap") && micro_batches == 1,

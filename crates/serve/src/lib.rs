@@ -35,6 +35,7 @@ use pelton_comm::Comm;
 use pelton_nn::trainer;
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_softmax::{HeadKind, Logits};
+use pelton_train::classify::HeadChoice;
 use pelton_train::finished::Classifier;
 use pelton_train::image::sizes;
 use pelton_train::{TrainError, check_range, thread_pool};
@@ -196,7 +197,7 @@ fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, M
     let (mut scores, mut figures) = ("probability", None);
     if let Some(head) = &image.head {
         scores = match (head.kind, head.logits) {
-            (HeadKind::Mach { .. }, _) => "score",
+            (HeadChoice::Kind(HeadKind::Mach { .. }), _) => "score",
             (_, Logits::Cosine { .. }) => "cosine",
             (_, Logits::Product) => "product",
         };

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Reduction, share};
-use pelton_kernels::Precision;
 use pelton_key::{KeyedRng, mix};
 
 use crate::best::{Best, best_of_all};
@@ -105,7 +104,7 @@ impl ChosenHead {
             choice: match options.kind {
                 HeadKind::Full | HeadKind::Mach { .. } => Choice::All,
                 HeadKind::Knn { neighbours, .. } => Choice::Graph {
-                    k: neighbours,
+                    k: neighbours.min(options.classes as usize),
                     graph: None,
                 },
                 HeadKind::Near { .. } => Choice::Lists(None),
@@ -424,10 +423,7 @@ impl ClassHead for ChosenHead {
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let features = self.centred(features);
-            let scored = self
-                .head
-                .score_in(Precision::F32, &features, labels, Active::All);
-            let mut scored = scored?;
+            let mut scored = self.head.measure(&features, labels)?;
             let sums = self.head.reduce(&mut scored, 1.0, None, &self.comm)?;
             all.loss += sums.loss;
             all.correct += sums.correct;

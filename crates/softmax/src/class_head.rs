@@ -21,7 +21,7 @@ pub enum HeadKind {
     Full,
     /// The nearest classes of those of the batch, by an exact graph (Song et al., KDD 2020, Algorithm 1).
     Knn {
-        /// Nearest classes of each in the graph, including itself.
+        /// Nearest classes of each in the graph, including itself; all if there are fewer.
         neighbours: usize,
         /// Part of the classes that take part.
         active: f64,
@@ -68,14 +68,6 @@ impl HeadKind {
         "mach[:BUCKETS[:REPETITIONS]]",
     ];
 
-    /// A line of help.
-    pub fn help() -> String {
-        format!(
-            "Classes of a step: {} (default: full); knn takes the K nearest of the batch's own and drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
-            listed(HeadKind::FORMS)
-        )
-    }
-
     /// Part of the classes that takes part in a step.
     pub fn share(self) -> f64 {
         match self {
@@ -85,6 +77,18 @@ impl HeadKind {
             | HeadKind::Sampled { active }
             | HeadKind::Selective { active, .. } => active,
         }
+    }
+
+    /// The same with another part of the classes.
+    pub fn with_share(mut self, share: f64) -> HeadKind {
+        match &mut self {
+            HeadKind::Full | HeadKind::Mach { .. } => (),
+            HeadKind::Near { active, .. }
+            | HeadKind::Knn { active, .. }
+            | HeadKind::Sampled { active }
+            | HeadKind::Selective { active, .. } => *active = share,
+        }
+        self
     }
 
     /// How many of `classes` may take part in a step.
@@ -212,20 +216,12 @@ pub struct HeadOptions {
 }
 
 impl HeadOptions {
-    /// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
+    /// Errors: no classes, or more than 2³² − 1.
     pub fn check(&self) -> Result<(), HeadError> {
         let classes = self.classes;
-        if classes == 0 || classes > u64::from(u32::MAX) {
-            return Err(HeadError::Classes { classes });
-        }
-        match self.kind {
-            HeadKind::Knn { neighbours, .. } if neighbours as u64 > classes => {
-                Err(HeadError::Neighbours {
-                    neighbours,
-                    classes,
-                })
-            }
-            _ => Ok(()),
+        match u32::try_from(classes) {
+            Ok(1..) => Ok(()),
+            _ => Err(HeadError::Classes { classes }),
         }
     }
 

@@ -9,7 +9,7 @@ use crate::mach::Mach;
 
 /// Makes a head; the initial weights do not depend on the number of ranks.
 ///
-/// Errors: no classes, or more than 2³² − 1; more neighbours than classes.
+/// Errors: no classes, or more than 2³² − 1.
 pub fn class_head(options: &HeadOptions, comm: Comm) -> Result<Box<dyn ClassHead>, HeadError> {
     options.check()?;
     Ok(match options.kind {

@@ -11,14 +11,6 @@ pub enum HeadError {
         /// Classes that were asked for.
         classes: u64,
     },
-    /// More neighbours than there are classes.
-    #[error("each of {classes} classes cannot have {neighbours} nearest; give at most {classes}")]
-    Neighbours {
-        /// Neighbours of each class.
-        neighbours: usize,
-        /// Classes.
-        classes: u64,
-    },
     /// A step before the first graph or forest.
     #[error("the head has no graph yet; renew it before the first step")]
     NotRenewed,

@@ -72,7 +72,7 @@ pub struct Scored {
     pub(crate) wrong: Vec<f32>,
     /// Weight of the loss, by example.
     pub(crate) weight: Vec<f32>,
-    /// Of the features \[batch, d\]; once reduced, this rank's part of it.
+    /// Of the features \[batch, d\]; once reduced, this rank's part of it. Empty if the batch is only measured.
     pub(crate) gradient: Vec<f32>,
     /// Products of all active classes, \[n, batch\] of each chunk, or empty.
     pub(crate) products: Vec<Vec<f32>>,
@@ -159,16 +159,21 @@ impl Head {
         labels: &[u64],
         active: Active<'_>,
     ) -> Result<Scored, HeadError> {
-        self.score_in(self.precision, features, labels, active)
+        self.score_in(self.precision, features, labels, active, true)
     }
 
-    /// The same with products of another precision.
-    pub(crate) fn score_in(
+    /// The losses of a batch over all classes in f32, which cannot be learnt from: half of the operations.
+    pub(crate) fn measure(&self, features: &[f32], labels: &[u64]) -> Result<Scored, HeadError> {
+        self.score_in(Precision::F32, features, labels, Active::All, false)
+    }
+
+    fn score_in(
         &self,
         precision: Precision,
         features: &[f32],
         labels: &[u64],
         active: Active<'_>,
+        learns: bool,
     ) -> Result<Scored, HeadError> {
         let (d, batch) = (self.rows.d(), labels.len());
         assert_eq!(features.len(), batch * d, "features and labels");
@@ -193,7 +198,7 @@ impl Head {
             best: vec![f32::NEG_INFINITY; batch],
             wrong: Vec::new(),
             weight: vec![1.0; batch],
-            gradient: vec![0.0; batch * d],
+            gradient: vec![0.0; if learns { batch * d } else { 0 }],
             products: Vec::new(),
         };
         let count = self.count(&scored);
@@ -205,7 +210,7 @@ impl Head {
             scratch.set_counts(&scored, places.clone());
             scratch.multiply(&columns, batch, d);
             self.add(precision, &mut scored, places, &mut scratch);
-            if count * batch * 4 <= self.scratch {
+            if learns && count * batch * 4 <= self.scratch {
                 scored.products.push(std::mem::take(&mut scratch.products));
             }
         }
@@ -332,6 +337,9 @@ impl Head {
             &mut scratch.exponentials,
             &mut scored.total,
         );
+        if scored.gradient.is_empty() {
+            return;
+        }
         gemm(
             precision,
             Matrix::new(&scratch.exponentials, places.len(), batch).transposed(),
@@ -390,10 +398,13 @@ impl Head {
             };
             // Makes shares of exponentials.
             let factor = (1.0 / (others + own)) as f32;
-            for g in &mut scored.gradient[i * d..][..d] {
+            for g in scored.gradient.iter_mut().skip(i * d).take(d) {
                 *g *= factor;
             }
             scored.shift[i] = (right + loss) as f32;
+        }
+        if scored.gradient.is_empty() {
+            return Ok(found);
         }
         self.add_right(scored);
         let level = Simd::current();
@@ -481,7 +492,7 @@ impl Scored {
             if old < new {
                 let factor = (old - new).exp();
                 self.total[i] *= f64::from(factor);
-                for g in &mut self.gradient[i * d..][..d] {
+                for g in self.gradient.iter_mut().skip(i * d).take(d) {
                     *g *= factor;
                 }
             }

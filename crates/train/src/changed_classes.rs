@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use pelton_comm::Comm;
 use pelton_format::{ClassMap, ClassName};
 use pelton_run::{RunContext, RunFolder, Set};
-use pelton_softmax::{HeadKind, Logits, Means, RowBlock, class_vectors, feature_mean};
+use pelton_softmax::{Logits, Means, RowBlock, class_vectors, feature_mean};
 
 use crate::deep::{MODEL, Shards, write_model};
 use crate::embeddings::Embedder;
@@ -136,15 +136,8 @@ pub fn change_classes(
         }
     }
     let map = joined(&written.map, &kept, &added);
-    let least = match head.map(|head| head.kind) {
-        Some(HeadKind::Knn { neighbours, .. }) => neighbours,
-        _ => 1,
-    };
-    if map.len() < least {
-        return Err(wrong(format!(
-            "{} classes would be left, and its head needs {least}; remove fewer",
-            map.len()
-        )));
+    if map.len() == 0 {
+        return Err(wrong("no class would be left; remove fewer".to_string()));
     }
     let mean = rows.taken(feature_mean)?;
     let blocks = [("weights", Some(weights)), ("mean", mean)];

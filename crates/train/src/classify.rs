@@ -1,9 +1,13 @@
 //! The job `train classify`: trains on images or vectors with a head over very many classes.
 
+use std::fmt;
+use std::str::FromStr;
+
 use pelton_comm::Comm;
 use pelton_data::{as_text, check_positive, check_range, check_share};
 use pelton_feed::settings;
 use pelton_feed::settings::{some, value};
+use pelton_key::listed;
 use pelton_nn::{ClassifierOptions, Net, Trainer, classifier};
 use pelton_softmax::HeadOptions;
 pub use pelton_softmax::{HeadKind, Logits, Precision};
@@ -23,13 +27,75 @@ pelton_key::names! {
     }
 }
 
+/// Classes, over the examples of a batch, from which on not all take part by default.
+const MANY: u64 = 64;
+
+/// Classes that then take part, over the examples of a batch, and bounds on their part of all.
+const ACTIVE: f64 = 16.0;
+const LEAST_PART: f64 = 0.01;
+const MOST_PART: f64 = 0.25;
+
+/// How the classes of a step are chosen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum HeadChoice {
+    /// `near` from 64 classes an example of the batch on, `full` below.
+    Auto,
+    /// This way.
+    Kind(HeadKind),
+}
+
+impl HeadChoice {
+    fn help() -> String {
+        format!(
+            "Classes of a step: auto, {} (default: auto, which is near from {MANY} classes an example of the batch on, and full below); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
+            listed(HeadKind::FORMS)
+        )
+    }
+
+    /// The kind for this many classes and examples in a batch.
+    pub fn of(self, classes: u64, batch: u64) -> HeadKind {
+        match self {
+            HeadChoice::Kind(kind) => kind,
+            HeadChoice::Auto if classes < MANY.saturating_mul(batch) => HeadKind::Full,
+            HeadChoice::Auto => {
+                let active = ACTIVE * batch as f64 / classes as f64;
+                let active = active.clamp(LEAST_PART, MOST_PART);
+                HeadKind::Near {
+                    active: (1000.0 * active).round() / 1000.0,
+                    drawn: 0.5,
+                }
+            }
+        }
+    }
+}
+
+impl FromStr for HeadChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<HeadChoice, String> {
+        match text {
+            "auto" => Ok(HeadChoice::Auto),
+            _ => text.parse().map(HeadChoice::Kind),
+        }
+    }
+}
+
+impl fmt::Display for HeadChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HeadChoice::Auto => f.write_str("auto"),
+            HeadChoice::Kind(kind) => kind.fmt(f),
+        }
+    }
+}
+
 settings! {
     /// A head over very many classes.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
     #[serde(deny_unknown_fields, default)]
     pub struct HeadConfig: "Head" {
         #[serde(with = "as_text")]
-        kind: HeadKind = HeadKind::Full, flag(One, value, as "head", help HeadKind::help()), "How the classes of a step are chosen.";
+        kind: HeadChoice = HeadChoice::Auto, flag(One, value, as "head", help HeadChoice::help()), "How the classes of a step are chosen.";
         #[serde(with = "as_text")]
         begin: Begin = Begin::Means, flag(One, value),
             "Initial class vectors: means (the mean features of a few examples of each class) or random (default: means)";
@@ -61,7 +127,7 @@ impl HeadConfig {
     ) -> Result<Box<dyn Trainer>, TrainError> {
         self.check(fit)?;
         let head = HeadOptions {
-            kind: self.kind,
+            kind: self.kind_of(fit, classes),
             logits: self.logits,
             classes,
             d: net.classes,
@@ -80,30 +146,56 @@ impl HeadConfig {
         Ok(classifier(net, &head, options, fit.seed, comm)?)
     }
 
-    /// Notes for the user, one sentence each, on what the budget of a step amounts to, if there is one.
-    pub(crate) fn notes(&self, fit: &FitConfig, classes: u64) -> Vec<String> {
-        let budget = self.kind.budget(classes, self.correct);
-        let own = (fit.batch * fit.accumulate).min(classes);
-        if budget.all < own {
-            return vec![format!(
-                "a step takes {} of {classes} classes, and its batch may have {own}, which take part all the same: nothing is left for others; give `head` a larger part, or a smaller `batch`",
-                budget.all
-            )];
-        }
-        let HeadKind::Knn { neighbours, .. } = self.kind else {
-            return vec![];
+    /// How the classes of a step are chosen, of so many.
+    pub(crate) fn kind_of(&self, fit: &FitConfig, classes: u64) -> HeadKind {
+        self.kind.of(classes, fit.batch * fit.accumulate)
+    }
+
+    /// A note for the user on what the budget of a step amounts to, if there is one.
+    ///
+    /// Errors: a budget that the classes of the batch may nearly fill.
+    pub(crate) fn budget_note(
+        &self,
+        fit: &FitConfig,
+        classes: u64,
+    ) -> Result<Option<String>, TrainError> {
+        let kind = self.kind_of(fit, classes);
+        let budget = kind.budget(classes, self.correct);
+        // A micro-batch of `near` has classes of its own.
+        let parts = match kind {
+            HeadKind::Near { .. } => 1,
+            _ => fit.accumulate,
         };
-        let fit = (budget.near as f64 / own as f64).min(neighbours as f64);
-        let mut note = format!(
-            "a step takes {} of {classes} classes: {fit:.1} of the {neighbours} nearest of each class of the batch fit into {}, and {} are kept for draws",
-            budget.all,
-            budget.near,
-            budget.all - budget.near
-        );
-        if fit < 0.5 * neighbours as f64 {
-            note += "; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`";
+        let examples = (fit.batch * parts) as f64;
+        // Of examples that have each class with the same chance.
+        let n = classes as f64;
+        let own = n * (1.0 - (1.0 - 1.0 / n).powf(examples));
+        if budget.all < classes && own > 0.75 * budget.all as f64 {
+            let part = (400.0 * own / n).ceil().min(100.0) / 100.0;
+            return Err(TrainError::config(format!(
+                "a step takes {} of {classes} classes, and its batch has about {own:.0}: hardly any are left for others, which would not be learnt; give `head` a larger part, such as {}, or a smaller `batch`",
+                budget.all,
+                kind.with_share(part)
+            )));
         }
-        vec![note]
+        let (near, drawn) = (budget.near, budget.all - budget.near);
+        let begin = format!("a step takes {} of {classes} classes", budget.all);
+        Ok(match kind {
+            HeadKind::Near { .. } => Some(format!(
+                "{begin}: {near} of the batch and near its examples, and {drawn} are kept for draws"
+            )),
+            HeadKind::Knn { neighbours, .. } => {
+                let fit = (near as f64 / own).min(neighbours as f64);
+                let mut note = format!(
+                    "{begin}: {fit:.1} of the {neighbours} nearest of each class of the batch fit into {near}, and {drawn} are kept for draws"
+                );
+                if fit < 0.5 * neighbours as f64 {
+                    note += "; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`";
+                }
+                Some(note)
+            }
+            _ => None,
+        })
     }
 
     pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {

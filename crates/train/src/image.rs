@@ -235,10 +235,8 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         data.dataset.records(),
     );
     (context.observer)(Event::Note(&note));
-    for note in config
-        .head
-        .iter()
-        .flat_map(|head| head.notes(&config.fit, classes as u64))
+    if let Some(head) = &config.head
+        && let Some(note) = head.budget_note(&config.fit, classes as u64)?
     {
         (context.observer)(Event::Note(&note));
     }
@@ -255,7 +253,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         begin,
         class_weights,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
-        head: config.head.as_ref().map(|head| head.kind.to_string()),
+        head: config
+            .head
+            .as_ref()
+            .map(|head| head.kind_of(&config.fit, classes as u64).to_string()),
         about: CLASSES,
         language: false,
         began,

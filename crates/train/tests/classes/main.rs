@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use pelton_comm::{Comm, run_ranks};
 use pelton_run::{Event, RunContext, RunOptions};
+use pelton_train::classify::HeadChoice;
 use pelton_train::evaluate::EvaluateConfig;
 use pelton_train::finished;
 use pelton_train::{DataConfig, ImageConfig, NetSummary, TrainError, image};
@@ -185,10 +186,6 @@ fn what_is_wrong_is_said() {
         assert!(parts.iter().all(|part| error.contains(part)), "{error}");
     };
     refused(&|c| c.fit.smoothing = 0.1, &["smoothing", "leave it at 0"]);
-    refused(
-        &|c| c.head.as_mut().unwrap().kind = "knn:500".parse().unwrap(),
-        &["500 nearest", "at most 120"],
-    );
     let file = folder.path().join("weights.csv");
     std::fs::write(&file, "class,weight\n500,1\n").unwrap();
     for (weights, said) in [
@@ -405,21 +402,44 @@ fn a_run_says_what_its_budget_holds() {
     check(
         "knn:4:0.5:0.5",
         Some(
-            "a step takes 60 of 120 classes: 3.0 of the 4 nearest of each class of the batch fit into 30, and 30 are kept for draws",
+            "a step takes 60 of 120 classes: 3.1 of the 4 nearest of each class of the batch fit into 30, and 30 are kept for draws",
         ),
     );
     check(
         "knn:10:0.5:0.5",
         Some(
-            "a step takes 60 of 120 classes: 3.0 of the 10 nearest of each class of the batch fit into 30, and 30 are kept for draws; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`",
+            "a step takes 60 of 120 classes: 3.1 of the 10 nearest of each class of the batch fit into 30, and 30 are kept for draws; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`",
         ),
     );
     check(
-        "sampled:0.05",
+        "near:0.5:0.2",
         Some(
-            "a step takes 6 of 120 classes, and its batch may have 10, which take part all the same: nothing is left for others; give `head` a larger part, or a smaller `batch`",
+            "a step takes 60 of 120 classes: 48 of the batch and near its examples, and 12 are kept for draws",
         ),
     );
+    // From 64 classes an example on; the share is at least a hundredth and at most a quarter.
+    check("auto", None);
+    let chosen = |classes, batch| HeadChoice::Auto.of(classes, batch).to_string();
+    assert_eq!(chosen(8191, 128), "full");
+    assert_eq!(chosen(8192, 128), "near:0.25:0.5");
+    assert_eq!(chosen(100_000, 128), "near:0.02:0.5");
+    assert_eq!(chosen(10_000_000, 128), "near:0.01:0.5");
+    // Hardly anything is left for classes outside the batch.
+    for (kind, larger) in [
+        ("sampled:0.05", "sampled:0.33"),
+        ("knn:4:0.1:0.2", "knn:4:0.33:0.2"),
+    ] {
+        let mut config = config(folder.path(), kind);
+        (config.fit.batch, config.fit.epochs) = (10, 1);
+        let refused = run(&config, &folder.path().join(kind), 1, false, None).unwrap_err();
+        let text = refused.to_string();
+        let parts = [
+            "of 120 classes, and its batch has about 10",
+            larger,
+            "a smaller `batch`",
+        ];
+        assert!(parts.iter().all(|part| text.contains(part)), "{text}");
+    }
 }
 
 /// Within an epoch, and after an interruption at the moment it was due.
