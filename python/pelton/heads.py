@@ -181,7 +181,7 @@ class KnnSoftmax(torch.nn.Module):
             self.rank, self.ranks = _own_rank(group)
             if self.ranks > classes:
                 raise ConfigurationError(f"{classes} classes cannot be divided over {self.ranks} ranks on devices")
-            setting = {"k": k, "budget": budget, "drawn": drawn if kind == "knn" else 1.0}
+            setting = {"k": min(k, classes), "budget": budget, "drawn": drawn if kind == "knn" else 1.0}
             of_kind = (kind, setting if kind != "full" else {})
             self._native = DeviceHead(
                 (classes, dim),
@@ -376,7 +376,7 @@ class KnnSoftmax(torch.nn.Module):
         if self._part is None:
             return
         own = len(labels.unique()) * self.ranks
-        if own > 0.75 * self._part:
+        if own > 0.8 * self._part:
             raise ConfigurationError(
                 f"a batch of up to {own} classes leaves few of the {self._part:.0f} that take part in a step to others, which "
                 "would not be learned: raise budget=, or take smaller batches"

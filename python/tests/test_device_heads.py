@@ -311,8 +311,9 @@ def test_half_features_and_what_is_wrong() -> None:
         head(features.to("meta"), labels)
     with pytest.raises(pelton.ConfigurationError, match="'mach' is only on the CPU"):
         device_head("mach")
+    with pytest.raises(pelton.ConfigurationError, match="'near' is only on the CPU"):
+        device_head("near")
     for wrong, said in (
-        ({"k": 200}, "200"),
         ({"budget": -1.0}, "such as knn:10:0.1"),
         ({"drawn": 2.0}, "such as knn:10:0.1"),
         ({"scale": 1e6}, "give at most 10000"),
@@ -328,8 +329,8 @@ def test_half_features_and_what_is_wrong() -> None:
     with pytest.raises(pelton.ConfigurationError, match="give it device="):
         KnnSoftmax(CLASSES, DIM, compile=True)
     for device in (None, "cpu"):
-        with pytest.raises(pelton.ConfigurationError, match="up to 8 classes leaves few of the 10 that take part"):
-            KnnSoftmax(CLASSES, DIM, "sampled", budget=0.1, device=device)(features, torch.arange(8))
+        with pytest.raises(pelton.ConfigurationError, match="up to 9 classes leaves few of the 10 that take part"):
+            KnnSoftmax(CLASSES, DIM, "sampled", budget=0.1, device=device)(features[:8].repeat(2, 1)[:9], torch.arange(9))
     with pytest.raises(pelton.ConfigurationError, match="LARS"):
         head(features, labels).backward()
         head.trust = 0.1

@@ -28,6 +28,7 @@ pub(crate) fn unit_rows<'a>(
     unit.par_chunks_mut((EACH * d).max(1))
         .zip(inverse.par_chunks_mut(EACH))
         .enumerate()
+        .with_min_len(8)
         .for_each(|(task, (unit, inverse))| {
             let rows = unit.chunks_exact_mut(d).zip(inverse);
             for (i, (unit, inverse)) in rows.enumerate() {

@@ -25,7 +25,6 @@ use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::{KeyedRng, mix};
 use rayon::prelude::*;
 
-use crate::best::Best;
 use crate::clusters::{assign, centres};
 use crate::draws::{in_parts, of_parts};
 use crate::error::HeadError;
@@ -206,27 +205,31 @@ impl Lists {
         Ok(before)
     }
 
-    /// The lists nearest to each example.
+    /// The lists nearest to each example; all of them nearest first.
     fn nearest(&self, unit: &[f32], d: usize, count: usize) -> Vec<Vec<u32>> {
-        let examples = unit.len() / d;
-        if self.len() == 1 {
+        let (examples, lists) = (unit.len() / d, self.len());
+        if lists == 1 {
             return vec![vec![0]; examples];
         }
-        let columns = Matrix::new(&self.centres, self.len(), d).transposed();
+        let columns = Matrix::new(&self.centres, lists, d).transposed();
         let columns = PackedMatrix::new(Precision::F32, columns);
-        let mut products = vec![0.0; examples * self.len()];
+        let mut products = vec![0.0; examples * lists];
         let unit = Matrix::new(unit, examples, d);
-        gemm_packed(unit, &columns, &mut products, self.len(), false);
-        let each = products.par_chunks_exact(self.len());
+        gemm_packed(unit, &columns, &mut products, lists, false);
+        let each = products.par_chunks_exact(lists);
         each.map(|products| {
-            let mut best = Best::new(count);
-            (0..)
-                .zip(products)
-                .for_each(|(list, &product)| best.push(list, product));
-            best.sorted()
-                .into_iter()
-                .map(|(list, _)| list as u32)
-                .collect()
+            let nearer = |a: &u32, b: &u32| {
+                let [of_a, of_b] = [a, b].map(|list| products[*list as usize]);
+                of_b.total_cmp(&of_a).then(a.cmp(b))
+            };
+            let mut order: Vec<u32> = (0..lists as u32).collect();
+            if count < lists {
+                order.select_nth_unstable_by(count, nearer);
+                order.truncate(count);
+            } else {
+                order.sort_unstable_by(nearer);
+            }
+            order
         })
         .collect()
     }
@@ -270,8 +273,10 @@ impl Lists {
         }
         let columns: Vec<Option<PackedMatrix>> = (visits.par_iter())
             .map(|visits: &Vec<u32>| {
-                let each = visits.iter().map(|&i| &unit[i as usize * d..][..d]);
-                let rows: Vec<f32> = each.flatten().copied().collect();
+                let mut rows = Vec::with_capacity(visits.len() * d);
+                for &example in visits {
+                    rows.extend_from_slice(&unit[example as usize * d..][..d]);
+                }
                 let columns = Matrix::new(&rows, visits.len(), d).transposed();
                 (!visits.is_empty()).then(|| PackedMatrix::new(head.precision(), columns))
             })

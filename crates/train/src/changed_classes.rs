@@ -136,7 +136,7 @@ pub fn change_classes(
         }
     }
     let map = joined(&written.map, &kept, &added);
-    if map.len() == 0 {
+    if map.is_empty() {
         return Err(wrong("no class would be left; remove fewer".to_string()));
     }
     let mean = rows.taken(feature_mean)?;

@@ -170,7 +170,7 @@ impl HeadConfig {
         // Of examples that have each class with the same chance.
         let n = classes as f64;
         let own = n * (1.0 - (1.0 - 1.0 / n).powf(examples));
-        if budget.all < classes && own > 0.75 * budget.all as f64 {
+        if budget.all < classes && own > 0.8 * budget.all as f64 {
             let part = (400.0 * own / n).ceil().min(100.0) / 100.0;
             return Err(TrainError::config(format!(
                 "a step takes {} of {classes} classes, and its batch has about {own:.0}: hardly any are left for others, which would not be learnt; give `head` a larger part, such as {}, or a smaller `batch`",

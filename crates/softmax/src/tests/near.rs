@@ -193,7 +193,8 @@ fn lists_that_are_no_lists_are_refused() {
             Lists::single(D, 3).numbers(),
         )
     };
-    let read = |change: &dyn Fn(&mut (Vec<f32>, Vec<f32>, Vec<f32>))| {
+    type Parts = (Vec<f32>, Vec<f32>, Vec<f32>);
+    let read = |change: &dyn Fn(&mut Parts)| {
         let mut parts = good();
         change(&mut parts);
         Lists::of_numbers(D, parts.0, &parts.1, &parts.2)
