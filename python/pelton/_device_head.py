@@ -85,6 +85,8 @@ class DeviceHead:
         self.cursor: tuple[int, ...] = (0, 0)
         self.orders: dict[int, tuple[Tensor, Tensor]] = {}
         self.forgotten = 0
+        #: Whether a first batch was compared with the budget.
+        self.compared = False
         self.one, self.none = torch.ones(1, device=device), torch.zeros(1, device=device)
         self._begin()
 
@@ -449,6 +451,14 @@ class DeviceHead:
         if budget >= self.classes:
             self.cursor = (self.cursor[0] + 1, self.cursor[1])
             return
+        if not self.compared:
+            own = len(labels.unique())
+            if own > 0.8 * budget:
+                raise ConfigurationError(
+                    f"a batch of {own} classes leaves few of the {budget} that take part in a step to others, which would not be "
+                    "learned: raise budget=, or take smaller batches"
+                )
+            self.compared = True
         if self.kind == "knn":
             if self.graph is None:
                 self.renew()

@@ -144,8 +144,6 @@ class KnnSoftmax(torch.nn.Module):
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
         self.betas, self.eps = betas, eps
         weights = None if class_weights is None else _checked_weights(class_weights, classes)
-        #: Classes that may take part in a step, until the first batch was compared with it.
-        self._part = budget * classes if kind in ("near", "knn", "sampled") and budget < 1 else None
         self._correct: Any = 0
         self._active: Any = 0
         self.device = None if device is None else torch.device(device)
@@ -209,7 +207,6 @@ class KnnSoftmax(torch.nn.Module):
         """
         features, labels = self._checked(features), self._checked_labels(labels)
         if self.training and torch.is_grad_enabled():
-            self._check_budget(labels)
             loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
             return loss
         mean, self._correct = self._native.evaluate(self._given(features), self._given(labels))
@@ -222,9 +219,7 @@ class KnnSoftmax(torch.nn.Module):
         accumulate gradients or a step has several losses. Call
         ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
         """
-        labels = self._checked_labels(labels)
-        self._check_budget(labels)
-        self._native.select(self._given(labels))
+        self._native.select(self._given(self._checked_labels(labels)))
 
     def step(self, lr: float, scale: float | None = None) -> bool:
         """Updates the weights of the classes from the losses that had ``backward()`` called since the last step.
@@ -370,18 +365,6 @@ class KnnSoftmax(torch.nn.Module):
     def extra_repr(self) -> str:
         ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
         return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
-
-    def _check_budget(self, labels: torch.Tensor) -> None:
-        """Refuses a first batch with classes that leave few to others."""
-        if self._part is None:
-            return
-        own = len(labels.unique()) * self.ranks
-        if own > 0.8 * self._part:
-            raise ConfigurationError(
-                f"a batch of up to {own} classes leaves few of the {self._part:.0f} that take part in a step to others, which "
-                "would not be learned: raise budget=, or take smaller batches"
-            )
-        self._part = None
 
     def _checked(self, features: torch.Tensor) -> torch.Tensor:
         """Features in a form that can be used without a copy."""

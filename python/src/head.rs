@@ -103,7 +103,8 @@ impl Head {
             comm.agree(&own)?;
             let others = comm.duplicate()?;
             let head = threads.install(|| class_head(&options, others))?;
-            Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed, class_weights))
+            let budget = options.kind.budget(options.classes, correct).all;
+            Ok::<_, HeadFailure>(SharedHead::new(head, comm, seed, class_weights, budget))
         })?;
         Ok(Head {
             head: Mutex::new(head),

@@ -21,6 +21,11 @@ pub(crate) enum HeadFailure {
     NotFinite(ExamplePosition),
     NotSelected(ExamplePosition, u64),
     NoExamples,
+    /// The classes of a batch leave few of those that may take part to others.
+    Budget {
+        own: usize,
+        all: u64,
+    },
     /// A loss went backward and no step was taken.
     Pending,
     /// A loss of a batch that was forgotten goes backward.
@@ -94,6 +99,9 @@ impl From<HeadFailure> for PyErr {
                 "labels{place} is {label}, which select() was not given; give it the labels of all batches of the step"
             )),
             HeadFailure::NoExamples => PyValueError::new_err("there are no examples in the batch"),
+            HeadFailure::Budget { own, all } => configuration(format!(
+                "a batch of {own} classes leaves few of the {all} that take part in a step to others, which would not be learned: raise budget=, or take smaller batches"
+            )),
             HeadFailure::Pending => now(
                 "backward() was called on a loss of this head: call step() first, or choose the classes of all batches of a step together with select()",
             ),

@@ -5,6 +5,7 @@
 //! backward.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction, share};
@@ -20,6 +21,8 @@ pub(crate) struct SharedHead {
     seed: u64,
     /// What the loss of an example counts for, by its class.
     class_weights: Option<Vec<f32>>,
+    /// Classes that may take part in a step, if not all, until the first batch was compared with it.
+    budget: Option<u64>,
     /// Steps and epochs so far: what is drawn depends on them.
     pub(crate) steps: u64,
     pub(crate) epochs: u64,
@@ -78,12 +81,15 @@ impl SharedHead {
         comm: Comm,
         seed: u64,
         class_weights: Option<Vec<f32>>,
+        budget: u64,
     ) -> SharedHead {
+        let budget = Some(budget).filter(|budget| *budget < head.classes());
         SharedHead {
             head,
             comm,
             seed,
             class_weights,
+            budget,
             steps: 0,
             epochs: 0,
             forgotten: 0,
@@ -271,6 +277,13 @@ impl SharedHead {
             return Err(HeadFailure::Pending);
         }
         self.forget();
+        if let Some(all) = self.budget {
+            let own = labels.iter().collect::<HashSet<_>>().len();
+            if 5 * own as u64 > 4 * all {
+                return Err(HeadFailure::Budget { own, all });
+            }
+            self.budget = None;
+        }
         let key = mix(mix(self.seed) ^ self.steps);
         self.head.select(labels, key)?;
         Ok(())

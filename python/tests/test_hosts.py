@@ -67,7 +67,7 @@ def finish(ranks: list[Process], code: int = 0) -> None:
         LINEAR,
         ["train", "image", "demo:images:2000", "--model", "mlp", "--epochs", "1", "--cache", "peers", "--out", "run"],
         ["train", "language", "text.txt", "--parallel", "model", "--epochs", "2", "--layers", "3", "--hidden", "20", "--out", "run"],
-        ["train", "classify", "demo:classes:300:4:16", "--head", "knn", "--epochs", "2", "--out", "run"],
+        ["train", "classify", "demo:classes:300:4:16", "--head", "knn:10:0.6", "--epochs", "2", "--out", "run"],
     ],
     ids=lambda line: line[1],
 )

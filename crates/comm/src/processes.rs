@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::fs::FileType;
+use rustix::stdio::{stderr, stdout};
 
 use crate::host::host_name;
 use crate::run::panic_message;
@@ -161,7 +162,7 @@ fn wait_for_readers() {
         status.is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo)
             && rustix::io::ioctl_fionread(output).is_ok_and(|bytes| bytes > 0)
     };
-    let outputs = [rustix::stdio::stdout(), rustix::stdio::stderr()];
+    let outputs = [stdout(), stderr()];
     while outputs.into_iter().any(unread) && Instant::now() < until {
         thread::sleep(Duration::from_millis(1));
     }

@@ -203,7 +203,7 @@ impl Trainer for Classifier {
     ) -> Result<Counts, NnError> {
         let labels = self.labels(parts)?;
         let every: Vec<u64> = labels.iter().flatten().flatten().copied().collect();
-        let waited = self.head.communication_seconds();
+        let apart = self.head.communication_seconds() + self.head.graph_seconds();
         let (selected, took) = timed(|| self.head.select(&every, options.key_of(usize::MAX)));
         selected?;
         self.head_s += took;
@@ -299,7 +299,7 @@ impl Trainer for Classifier {
             }
         }
         let own = labels.iter().map(|part| part[rank].len() as u64).sum();
-        self.head_s -= self.head.communication_seconds() - waited;
+        self.head_s -= self.head.communication_seconds() + self.head.graph_seconds() - apart;
         Ok(self.reported(loss, correct, own))
     }
 

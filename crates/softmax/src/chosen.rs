@@ -466,7 +466,7 @@ impl ClassHead for ChosenHead {
                 let parts: Vec<f32> = parts.collect();
                 all.push(RowBlock::new(NEIGHBOURS, own, 2 * neighbours.k(), parts));
             }
-            Choice::Lists(Some(lists)) => {
+            Choice::Lists(Some(lists)) if lists.len() > 1 => {
                 let list_of = lists.list_of.iter().map(|&list| list as f32);
                 all.push(RowBlock::new(LISTS, own, 1, list_of.collect::<Vec<_>>()));
                 all.push(self.of_rank(CENTRES, lists.centres.clone()));

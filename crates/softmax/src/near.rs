@@ -172,7 +172,8 @@ impl Lists {
         (1..=lists.len()).contains(&lists.probes).then_some(lists)
     }
 
-    fn len(&self) -> usize {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
 

@@ -171,11 +171,14 @@ impl HeadConfig {
         let n = classes as f64;
         let own = n * (1.0 - (1.0 - 1.0 / n).powf(examples));
         if budget.all < classes && own > 0.8 * budget.all as f64 {
-            let part = (400.0 * own / n).ceil().min(100.0) / 100.0;
+            let part = (400.0 * own / n).ceil() / 100.0;
+            let larger = match part < 1.0 {
+                true => kind.with_share(part),
+                false => HeadKind::Full,
+            };
             return Err(TrainError::config(format!(
-                "a step takes {} of {classes} classes, and its batch has about {own:.0}: hardly any are left for others, which would not be learnt; give `head` a larger part, such as {}, or a smaller `batch`",
-                budget.all,
-                kind.with_share(part)
+                "a step takes {} of {classes} classes, and its batch has about {own:.0}: hardly any are left for others, which would not be learnt; take `head` {larger} or a smaller `batch`",
+                budget.all
             )));
         }
         let (near, drawn) = (budget.near, budget.all - budget.near);

@@ -60,11 +60,12 @@ fn nets() {
     let line = format!("classify {data} --epochs 1");
     check(&place, &line, "classify", &settings("", ""));
     for kind in [
-        "knn",
-        "knn:3:0.5",
-        "knn:3:0.5:0",
-        "sampled:0.5",
-        "selective",
+        "auto",
+        "near:1",
+        "knn:3:1",
+        "knn:3:1:0",
+        "sampled:1",
+        "selective:2:1",
         "mach:5",
     ] {
         let file = settings("", &format!("[head]\nkind = \"{kind}\"\n"));

@@ -9,11 +9,13 @@ use crate::command::{Place, number};
 use crate::data::random;
 
 /// Texts in the pages' commands with smaller replacements. [`files`] writes the other files.
-const SMALLER: [(&str, &str); 5] = [
+const SMALLER: [(&str, &str); 7] = [
     ("demo:classes:100000", "demo:classes:500:16:32"),
     ("vectors.npz", "demo:classes:200:16:32"),
-    // Few classes do not have ten nearest ones.
+    // A batch has nearly all of few classes.
     ("idx --head knn", "idx --head knn:3:1"),
+    ("--head knn --grow", "--head knn:10:1 --grow"),
+    ("--head sampled:0.2", "--head sampled:1"),
     ("--model resnet20", "--model resnet20 --width 0.25"),
     (
         "ptb.train.txt --validation",

@@ -151,12 +151,9 @@ fn another_head_does_not_go_on() {
     let line = "train classify demo:classes:20:4:16 --model mlp --batch 20 --out run";
     place.ok(&format!("{line} --epochs 1"));
     place.refuses(
-        &format!("{line} --epochs 2 --resume --head sampled:0.5"),
+        &format!("{line} --epochs 2 --resume --head sampled:1"),
         2,
-        &[
-            "run.toml",
-            "--head full and cannot continue with sampled:0.5",
-        ],
+        &["run.toml", "--head auto and cannot continue with sampled:1"],
     );
     place.refuses(
         &format!("{line} --epochs 2 --resume --logits cosine:32"),
