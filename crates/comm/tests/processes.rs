@@ -5,6 +5,7 @@
 mod launch;
 
 use std::process::{Command, abort};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use pelton_comm::conformance::{CASES, FAILURES, REASON, check_comm, check_ends};
@@ -64,6 +65,8 @@ fn be_stopped(comm: &Comm) -> Result<(), CommError> {
         let own = std::process::id().to_string();
         let stopped = Command::new("kill").args(["-STOP", &own]).status();
         assert!(stopped.expect("the program kill").success());
+        // The signal may reach this thread later than the others.
+        thread::sleep(LATER);
     }
     comm.barrier()
 }

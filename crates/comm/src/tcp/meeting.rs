@@ -77,6 +77,11 @@ impl Meeting {
         format!("{}:{}", self.address, self.port)
     }
 
+    /// What tells this job from others on the same machine, whose ports may be among those tried.
+    fn name(&self) -> String {
+        format!("{} {}", self.port, self.job)
+    }
+
     fn ports(&self) -> impl Iterator<Item = u16> {
         let first = self.port.saturating_add(self.is_taken.into());
         (0..PORTS).map_while(move |next| first.checked_add(next))
@@ -184,7 +189,7 @@ impl Meeting {
             return Ok(None);
         };
         let [job, version, host, address, port] = &parts;
-        if *job != self.job {
+        if *job != self.name() {
             return Ok(None);
         }
         let rank = frame.tag as usize;
@@ -280,7 +285,7 @@ impl Meeting {
         } else {
             own.to_string()
         };
-        let (job, host) = (&self.job, host_name());
+        let (job, host) = (self.name(), host_name());
         let about = format!("{job}{NEXT}{VERSION}{NEXT}{host}{NEXT}{own}{NEXT}{port}");
         let arrival = Frame {
             kind: Kind::Arrival,
@@ -456,6 +461,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::thread;
 
+    use super::super::link::comm_of;
     use super::*;
 
     fn meeting(rank: usize, port: u16) -> Meeting {
@@ -527,7 +533,7 @@ mod tests {
     fn another_job_is_sent_away_and_another_version_named() {
         let port = free_port();
         let first = thread::spawn(move || join(0, port));
-        let about = |job: &str, version: &str| format!("{job}\n{version}\nh7\n-\n1234");
+        let about = |job: &str, version: &str| format!("{port} {job}\n{version}\nh7\n-\n1234");
         assert!(call(port, 1, &about("elsewhere", VERSION)).is_err());
         assert!(call(port, 1, "not five parts").is_err());
         let refused = call(port, 1, &about("here", "0.0.1")).unwrap();
@@ -536,6 +542,36 @@ mod tests {
         assert!(text(&refused.bytes).starts_with(expected));
         let error = first.join().unwrap().err().unwrap().to_string();
         assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn jobs_at_the_next_port_keep_apart() {
+        let (port, next) = loop {
+            let port = free_port();
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, port + 1)).is_ok() {
+                break (port, port + 1);
+            }
+        };
+        // Ranks that find the other job's rank 0 before their own listens.
+        let order = [
+            (0, next),
+            (1, port),
+            (2, port),
+            (0, port),
+            (1, next),
+            (2, next),
+        ];
+        let ranks = order.map(|(rank, port)| {
+            let joins = thread::spawn(move || {
+                let comm = comm_of(&join(rank, port).unwrap());
+                comm.all_gather_ragged(&port.to_le_bytes()).unwrap()
+            });
+            thread::sleep(Duration::from_millis(20));
+            (port, joins)
+        });
+        for (port, joins) in ranks {
+            assert_eq!(joins.join().unwrap(), [port.to_le_bytes(); 3]);
+        }
     }
 
     #[test]
