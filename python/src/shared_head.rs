@@ -217,9 +217,9 @@ impl SharedHead {
         labels: &[i64],
     ) -> Result<(f64, usize), HeadFailure> {
         let all = self.examples(features, labels)?;
-        let sums = self.head.evaluate(&all.features, &all.labels);
-        let sums = sums.map_err(|error| all.failure(error))?;
-        Ok((sums.loss / all.labels.len() as f64, sums.correct))
+        let measured = self.head.evaluate(&all.features, &all.labels);
+        let measured = measured.map_err(|error| all.failure(error))?;
+        Ok((measured.loss / all.labels.len() as f64, measured.correct()))
     }
 
     /// The `k` best classes of each example of this rank: their numbers and scores, \[examples, k\].

@@ -25,6 +25,12 @@ pub struct HeldOut {
 }
 
 impl HeldOut {
+    /// So many of `records` records, drawn at random.
+    pub fn sample(records: u64, count: u64, seed: u64) -> Selection {
+        let permutation = Permutation::new(records, key(seed, 0, Stage::HeldOut));
+        Selection::new(records, |id| permutation.position_of(id) < count)
+    }
+
     /// Holds out the part of `records` records closest to `share`.
     ///
     /// Errors: a share that leaves no records to train on or none to evaluate on.
@@ -35,8 +41,7 @@ impl HeldOut {
                 "a share of {share} of {records} records holds out {held}; give `validation` a share that holds out at least one record and leaves one"
             )));
         }
-        let permutation = Permutation::new(records, key(seed, 0, Stage::HeldOut));
-        let validation = Selection::new(records, |id| permutation.position_of(id) < held);
+        let validation = HeldOut::sample(records, held, seed);
         let training = Selection::new(records, |id| !validation.contains(id));
         Ok(HeldOut {
             training,

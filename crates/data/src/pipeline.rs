@@ -234,7 +234,7 @@ impl PreparedPipeline {
         })
     }
 
-    /// The same decoding over other data, for evaluation: every record once, in the order of the files, in
+    /// The same decoding over other data, or some of its records, for evaluation: every one once, in the order of the files, in
     /// batches of one shape or padded to their longest; with the same vocabulary, without repeats or random
     /// augmentation ([`pelton_image::Pipeline::evaluation`]), and read in place.
     ///
@@ -242,9 +242,10 @@ impl PreparedPipeline {
     pub fn evaluation(
         &self,
         opened: &OpenedData,
+        among: Option<Selection>,
         context: &mut RunContext<'_>,
     ) -> Result<PreparedPipeline, DataError> {
-        self.measuring(opened, None, context)
+        self.measuring(opened, among, context)
     }
 
     /// The same over the held-out records of this pipeline's data.

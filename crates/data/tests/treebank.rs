@@ -94,8 +94,8 @@ fn sentences_have_the_tokens_that_are_reported_of_them() {
         };
         let pipeline = PreparedPipeline::new(&config, &terms, &training, &mut context).unwrap();
         let size = pipeline.vocabulary().unwrap().size();
-        let test = pipeline.evaluation(&test, &mut context).unwrap();
-        let valid = pipeline.evaluation(&valid, &mut context).unwrap();
+        let test = pipeline.evaluation(&test, None, &mut context).unwrap();
+        let valid = pipeline.evaluation(&valid, None, &mut context).unwrap();
         let of = [&pipeline, &valid, &test].map(tokens);
         (size, of)
     };

@@ -346,18 +346,25 @@ impl Trainer for Classifier {
     }
 
     fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
+        Ok(self.evaluate_each(input)?.0)
+    }
+
+    fn evaluate_each(&mut self, input: Option<Input<'_>>) -> Result<(Counts, Vec<bool>), NnError> {
         let labels = self.labels(&[input])?.remove(0);
         let features = match input.filter(|input| !input.labels().is_empty()) {
             Some(input) => self.net.logits(input)?,
             None => vec![],
         };
         let features = self.comm.all_gather_ragged(&features)?.concat();
-        let own = labels[self.comm.rank()].len() as u64;
         if features.is_empty() {
-            return Ok(Counts::default());
+            return Ok(Default::default());
         }
-        let sums = self.head.evaluate(&features, &labels.concat())?;
-        Ok(self.reported(sums.loss, sums.correct, own))
+        let mut measured = self.head.evaluate(&features, &labels.concat())?;
+        let own = labels[self.comm.rank()].len();
+        let before: usize = labels[..self.comm.rank()].iter().map(Vec::len).sum();
+        let counts = self.reported(measured.loss, measured.correct(), own as u64);
+        measured.right.truncate(before + own);
+        Ok((counts, measured.right.split_off(before)))
     }
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {

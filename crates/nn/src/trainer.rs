@@ -130,6 +130,11 @@ pub trait Trainer: Send {
     /// Losses without training. All ranks call it, with a batch or without.
     fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError>;
 
+    /// The same, and for each example of this rank whether it is right; of nets that tell, otherwise empty.
+    fn evaluate_each(&mut self, input: Option<Input<'_>>) -> Result<(Counts, Vec<bool>), NnError> {
+        Ok((self.evaluate(input)?, vec![]))
+    }
+
     /// Logits [rows, classes] without training; of words step by step.
     fn logits(&mut self, input: Input<'_>) -> Result<Vec<f32>, NnError>;
 

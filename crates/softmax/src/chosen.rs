@@ -14,7 +14,7 @@ use crate::draws::Draws;
 use crate::error::HeadError;
 use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
-use crate::head::{Active, Head, Scored, Sums};
+use crate::head::{Active, Head, Measured, Scored, Sums};
 use crate::index::unit;
 use crate::means::Means;
 use crate::near::{LISTED, Lists, TOP, add_nearest};
@@ -417,16 +417,16 @@ impl ClassHead for ChosenHead {
         self.head.wake(Active::All);
     }
 
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
+    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError> {
         self.settle();
-        let mut all = Sums::default();
+        let mut all = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let features = self.centred(features);
             let mut scored = self.head.measure(&features, labels)?;
             let sums = self.head.reduce(&mut scored, 1.0, None, &self.comm)?;
             all.loss += sums.loss;
-            all.correct += sums.correct;
+            all.right.append(&mut scored.hits);
         }
         Ok(all)
     }

@@ -10,7 +10,7 @@ use pelton_key::listed;
 
 use crate::error::HeadError;
 use crate::graph::Budget;
-use crate::head::Sums;
+use crate::head::{Measured, Sums};
 use crate::logits::Logits;
 use crate::rows::Update;
 
@@ -362,7 +362,7 @@ pub trait ClassHead: Send {
     fn settle(&mut self);
 
     /// Loss and hits over all classes, without training.
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError>;
+    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError>;
 
     /// The `k` best classes of each row with their scores, the best first, over all ranks: cosines or products; of
     /// MACH mean probabilities.

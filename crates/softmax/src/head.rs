@@ -40,6 +40,22 @@ pub struct Sums {
     pub correct: usize,
 }
 
+/// Examples that were measured over all classes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// Sum of their losses.
+    pub loss: f64,
+    /// Of each, whether its own class has the only largest logit.
+    pub right: Vec<bool>,
+}
+
+impl Measured {
+    /// How many are right.
+    pub fn correct(&self) -> usize {
+        self.right.iter().filter(|&&right| right).count()
+    }
+}
+
 /// One rank's part of a softmax over the classes of all ranks.
 #[derive(Clone, Debug)]
 pub struct Head {
@@ -70,6 +86,8 @@ pub struct Scored {
     pub(crate) best: Vec<f32>,
     /// Share of all other classes together, by example: of a sure example far smaller than the roundings of 1.
     pub(crate) wrong: Vec<f32>,
+    /// Whether the own class has the only largest logit, by example, once reduced.
+    pub(crate) hits: Vec<bool>,
     /// Weight of the loss, by example.
     pub(crate) weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it. Empty if the batch is only measured.
@@ -197,6 +215,7 @@ impl Head {
             total: vec![0.0; batch],
             best: vec![f32::NEG_INFINITY; batch],
             wrong: Vec::new(),
+            hits: Vec::new(),
             weight: vec![1.0; batch],
             gradient: vec![0.0; if learns { batch * d } else { 0 }],
             products: Vec::new(),
@@ -390,7 +409,9 @@ impl Head {
                 return Err(HeadError::NotFinite { example: i });
             }
             found.loss += f64::from(factor(i)) * loss;
-            found.correct += usize::from(plain > f64::from(scored.best[i]));
+            let hit = plain > f64::from(scored.best[i]);
+            scored.hits.push(hit);
+            found.correct += usize::from(hit);
             scored.wrong[i] = if own.is_finite() {
                 (others / (others + own)) as f32
             } else {

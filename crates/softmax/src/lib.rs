@@ -48,7 +48,7 @@ pub use create::class_head;
 pub use draws::Draws;
 pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
-pub use head::{Active, Head, Scored, Sums};
+pub use head::{Active, Head, Measured, Scored, Sums};
 pub use index::{ClassIndex, Number, compared};
 pub use logits::{Logits, Margin};
 pub use means::Means;

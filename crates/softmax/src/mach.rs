@@ -12,7 +12,7 @@ use crate::best::{Best, best_of_all};
 use crate::chosen::{ChosenHead, EVALUATED};
 use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::error::HeadError;
-use crate::head::Sums;
+use crate::head::{Measured, Sums};
 use crate::rows::Update;
 
 /// Classes that a task scores.
@@ -257,9 +257,9 @@ impl ClassHead for Mach {
         self.heads.iter_mut().for_each(ClassHead::settle);
     }
 
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Sums, HeadError> {
+    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError> {
         self.select(labels, 0)?;
-        let mut found = Sums::default();
+        let mut found = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
         for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
             let batch = labels.len();
@@ -301,7 +301,7 @@ impl ClassHead for Mach {
                     return Err(HeadError::NotFinite { example: i });
                 }
                 found.loss += loss;
-                found.correct += usize::from(scores[i] > best[i]);
+                found.right.push(scores[i] > best[i]);
             }
         }
         Ok(found)

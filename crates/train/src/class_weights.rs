@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use pelton_data::{DataError, HeldOut, OpenedData, several_classes};
+use pelton_data::{DataError, HeldOut, OpenedData};
 use pelton_feed::BadExamples;
 use pelton_format::{ClassMap, ClassName};
 use pelton_run::RunContext;
 
+use crate::class_sizes::class_sizes;
 use crate::error::TrainError;
 
 /// Weights of classes in the loss: as text `balanced`, or a file.
@@ -38,13 +39,8 @@ impl ClassWeights {
         match self {
             ClassWeights::Balanced => {
                 let setting = "`class_weights` balanced";
-                let of_records = several_classes(&data.dataset, setting, bad_examples, context)?;
-                let mut counts = vec![0_u64; labels.len()];
-                for (id, &class) in of_records.iter().enumerate() {
-                    let trains = held_out.is_none_or(|held| held.training.contains(id as u64));
-                    counts[class as usize] += u64::from(trains);
-                }
-                let mean = of_records.len() as f64 / labels.len() as f64;
+                let counts = class_sizes(data, setting, held_out, bad_examples, context)?;
+                let mean = data.dataset.records() as f64 / labels.len() as f64;
                 let weight = |&count: &u64| (mean / count.max(1) as f64) as f32;
                 Ok(counts.iter().map(weight).collect())
             }

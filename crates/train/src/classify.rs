@@ -35,6 +35,10 @@ const ACTIVE: f64 = 16.0;
 const LEAST_PART: f64 = 0.01;
 const MOST_PART: f64 = 0.25;
 
+/// Comparisons with a class, beyond which a test measures a sample, and the smallest that it takes.
+const COMPARISONS: u64 = 20_000_000_000;
+const LEAST_TESTED: u64 = 10_000;
+
 /// How the classes of a step are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HeadChoice {
@@ -109,6 +113,9 @@ settings! {
         #[serde(with = "as_text")]
         logits: Logits = Logits::default(), flag(One, value, help Logits::HELP), "How features and classes are compared.";
         rate: f32 = 1.0, flag(One, value, as "head_rate"), "Learning rate of the head as a multiple of that of the net";
+        #[serde(skip_serializing_if = "Option::is_none")]
+        test_examples: Option<u64> = None, flag(One, some, of "COUNT"),
+            "Most examples that the test, and each validation, measures: random ones (default: all, up to 2·10¹⁰ comparisons of an example with a class)";
         micro_batches: usize = 1, flag(One, value), "Number of micro-batches in a rank's part of a batch";
         overlap: bool = true, flag(Bool, value), "Compute one micro-batch while others are communicated: true or false";
         density: f64 = 1.0, flag(One, value, of "PART"),
@@ -201,7 +208,16 @@ impl HeadConfig {
         })
     }
 
+    /// Most examples that are measured in a test of so many classes.
+    pub(crate) fn most_tested(&self, classes: u64) -> u64 {
+        let affordable = || (COMPARISONS / classes.max(1)).max(LEAST_TESTED);
+        self.test_examples.unwrap_or_else(affordable)
+    }
+
     pub(crate) fn check(&self, fit: &FitConfig) -> Result<(), TrainError> {
+        if let Some(examples) = self.test_examples {
+            check_range("test_examples", examples, 1..=u64::MAX)?;
+        }
         if let Some(steps) = self.rebuild {
             check_range("rebuild", steps, 1..=u64::MAX)?;
         }

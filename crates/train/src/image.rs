@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use pelton_comm::Comm;
 use pelton_data::{
-    DataConfig, DataError, Expected, OpenedData, PipelineTerms, PreparedPipeline, as_text,
+    DataConfig, DataError, Expected, HeldOut, OpenedData, PipelineTerms, PreparedPipeline, as_text,
     check_range, open,
 };
 use pelton_feed::settings::{some, value};
@@ -18,6 +18,7 @@ use pelton_nn::{Flow, Net, Trainer, trainer};
 use pelton_run::{Event, Manifest, RunContext, RunFolder, Set, Settings, decisive};
 use serde::{Deserialize, Serialize};
 
+use crate::class_sizes::class_sizes;
 use crate::class_weights::ClassWeights;
 use crate::classify::{Begin, HeadConfig};
 use crate::deep::{
@@ -179,22 +180,46 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     if matches!(input, Flow::Row(_)) && config.model == ImageModel::Small {
         config.model = ImageModel::Mlp;
     }
-    let mut held_out = |paths: &[String]| -> Result<Option<Prepared>, TrainError> {
+    let most_tested = match &config.head {
+        Some(head) => head.most_tested(classes as u64),
+        None => u64::MAX,
+    };
+    // Of a number of examples, which are among so many records and, if not all, the first of the same permutation.
+    let sample = |name: &str, [examples, records]: [u64; 2], context: &mut RunContext<'_>| {
+        if examples <= most_tested {
+            return None;
+        }
+        let note = format!(
+            "the {name} measures {most_tested} random ones of {examples} examples; give `test_examples` {examples} for all"
+        );
+        (context.observer)(Event::Note(&note));
+        Some(HeldOut::sample(records, most_tested, config.fit.seed))
+    };
+    let mut held_out = |name: &str, paths: &[String]| -> Result<_, TrainError> {
         if paths.is_empty() {
-            return Ok(None);
+            return Ok((None, None));
         }
         let opened = open(&config.data.for_nets(), paths, Some(&expected), context)?;
-        let measured = training.evaluation(&opened, context)?;
+        let records = opened.dataset.records();
+        let among = sample(name, [records; 2], context);
+        let sampled_of = among.is_some().then_some(records);
+        let measured = training.evaluation(&opened, among, context)?;
         fits(&measured, input, paths)?;
-        Ok(Some(Prepared::Pipeline(Box::new(measured))))
+        Ok((Some(Prepared::Pipeline(Box::new(measured))), sampled_of))
     };
-    let mut validation = held_out(&config.fit.validation_paths())?;
-    let test = match config.fit.test.as_slice() {
-        [] => held_out(&data.test)?,
-        paths => held_out(paths)?,
+    let (mut validation, _) = held_out("validation", &config.fit.validation_paths())?;
+    let (test, sampled_of) = match config.fit.test.as_slice() {
+        [] => held_out("test", &data.test)?,
+        paths => held_out("test", paths)?,
     };
     if let Some(held) = &held {
-        let measured = training.validation(&held.validation, context)?;
+        let sampled = sample(
+            "validation",
+            [held.validation.len(), data.dataset.records()],
+            context,
+        );
+        let among = sampled.as_ref().unwrap_or(&held.validation);
+        let measured = training.validation(among, context)?;
         validation = Some(Prepared::Pipeline(Box::new(measured)));
     }
     let mut begin = None;
@@ -210,6 +235,19 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let class_weights = match &config.class_weights {
         Some(weights) => Some(weights.of(&data, held.as_ref(), pipeline.bad_examples, context)?),
         None => None,
+    };
+    let class_sizes = match (&config.head, &test) {
+        (Some(_), Some(_)) if classes > 1 => {
+            let (held, bad) = (held.as_ref(), pipeline.bad_examples);
+            Some(class_sizes(
+                &data,
+                "a test by class size",
+                held,
+                bad,
+                context,
+            )?)
+        }
+        _ => None,
     };
     let net = config.net(input, classes)?;
     if net.normalises_batches() && training.deal_anywhere() && context.comm.size() > 1 {
@@ -252,6 +290,8 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         targets: Targets::Classes(classes),
         begin,
         class_weights,
+        class_sizes,
+        sampled_of,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
         head: config
             .head

@@ -254,7 +254,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         observer: &mut *context.observer,
     };
     let mut prepare = |opened: &OpenedData, rows: usize| -> Result<Prepared, TrainError> {
-        let pipeline = pipeline.evaluation(opened, &mut measuring)?;
+        let pipeline = pipeline.evaluation(opened, None, &mut measuring)?;
         config.prepared(pipeline, rows, comm)
     };
     let whole = match config.carry {
@@ -312,6 +312,8 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         },
         begin: None,
         class_weights: None,
+        class_sizes: None,
+        sampled_of: None,
         rebuild: None,
         head: None,
         about: VOCABULARY,

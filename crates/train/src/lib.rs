@@ -42,6 +42,8 @@ pub mod changed_classes;
 #[cfg(feature = "nets")]
 mod class_index;
 #[cfg(feature = "nets")]
+mod class_sizes;
+#[cfg(feature = "nets")]
 pub mod class_weights;
 #[cfg(feature = "nets")]
 pub mod classify;
@@ -62,9 +64,11 @@ pub mod verification;
 pub mod evaluate;
 
 #[cfg(feature = "nets")]
+pub use class_sizes::SizeAccuracy;
+#[cfg(feature = "nets")]
 pub use deep::{
-    CourseSetting, FitConfig, NetEpoch, NetSummary, Optimizer, Ready, Targets, growing_batch,
-    thread_pool,
+    CourseSetting, FitConfig, NetEpoch, NetSummary, Optimizer, Ready, Targets, TestSample,
+    growing_batch, thread_pool,
 };
 #[cfg(feature = "nets")]
 pub use image::ImageConfig;

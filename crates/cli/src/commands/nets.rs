@@ -86,6 +86,22 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
     if let Some(accuracy) = summary.test_accuracy {
         say!("test accuracy     {:.2} %", 100.0 * accuracy);
     }
+    if let Some(sample) = &summary.test_sample {
+        say!(
+            "test sample       {} examples, {}",
+            sample.examples,
+            sample.what()
+        );
+    }
+    for group in summary.test_accuracy_by_class_size.iter().flatten() {
+        if let Some(accuracy) = group.accuracy {
+            let (size, classes) = (group.size(), group.classes);
+            say!(
+                "                  {:.2} % of {classes} classes with {size} training examples",
+                100.0 * accuracy
+            );
+        }
+    }
     if let Some(perplexity) = summary.test_perplexity {
         say!("test perplexity   {perplexity:.2}");
     }

@@ -77,7 +77,9 @@ fn loaders_begin_go_on_and_evaluate() {
         assert_eq!(rest, ids[at..], "from batch {at}");
     }
 
-    let measured = pipeline.evaluation(&opened_test, &mut context).unwrap();
+    let measured = pipeline
+        .evaluation(&opened_test, None, &mut context)
+        .unwrap();
     let numbers = |word: &[u8]| pipeline.vocabulary().unwrap().id(word);
     assert_eq!(measured.vocabulary().unwrap().id(b"the"), numbers(b"the"));
     let mut loader = measured.loader(None, &comm).unwrap();

@@ -51,7 +51,7 @@ fn trained(
             })?;
         }
         let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
-        figures.extend([sums.loss, sums.correct as f64]);
+        figures.extend([sums.loss, sums.correct() as f64]);
         Ok::<_, HeadError>((figures, saved(head.as_ref())))
     })
     .unwrap();

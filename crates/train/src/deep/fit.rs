@@ -20,7 +20,8 @@ use super::progress::{NetEpoch, Progress};
 use super::saving;
 use super::sharing;
 use super::source::{BatchSource, Prepared};
-use super::summary::NetSummary;
+use super::summary::{NetSummary, TestSample};
+use crate::class_sizes::SizeCounts;
 use crate::error::TrainError;
 
 /// The input of the training loop.
@@ -35,6 +36,10 @@ pub(crate) struct Fit<'a> {
     pub(crate) begin: Option<ClassMeans>,
     /// Weight of an example in the loss, by its class.
     pub(crate) class_weights: Option<Vec<f32>>,
+    /// Training examples of each class, to report the accuracy of the test by.
+    pub(crate) class_sizes: Option<Vec<u64>>,
+    /// Records of the test data if `test` is a random sample of them.
+    pub(crate) sampled_of: Option<u64>,
     /// Steps after which a head renews within an epoch too; otherwise only between epochs.
     pub(crate) rebuild: Option<u64>,
     /// The kind of a head over many classes.
@@ -155,7 +160,8 @@ pub(crate) fn fit(
         run.epoch(&mut source, &mut progress, folder, context)?;
         source.check_epoch(comm)?;
         if let Some((validation, steps)) = &mut validation {
-            let counts = run.evaluate("validation", validation, *steps, &progress, context)?;
+            let counts =
+                run.evaluate("validation", validation, *steps, None, &progress, context)?;
             progress.epoch.validation(counts);
         }
         progress.epoch.wall_s = run.wall_s();
@@ -179,13 +185,16 @@ pub(crate) fn fit(
     pool.install(|| run.of.trainer.end_epoch());
     let trainer = run.of.trainer.as_ref();
     saving::save_model((folder, sees), &progress, trainer, run.of.about, comm)?;
+    let class_sizes = run.of.class_sizes.take();
+    let mut sizes = class_sizes.as_deref().map(SizeCounts::new);
     let test = match &run.of.test {
         Some(test) => {
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
             // The test measures the last checkpoint.
             progress.feed = None;
-            Some(run.evaluate("test", &mut source, steps, &progress, context)?)
+            let sizes = sizes.as_mut();
+            Some(run.evaluate("test", &mut source, steps, sizes, &progress, context)?)
         }
         None => None,
     };
@@ -211,6 +220,13 @@ pub(crate) fn fit(
         overlap_s: (progress.load_s + progress.step_s - wall_s).max(0.0),
         wall_s,
         peak_rss_bytes: peak_rss_bytes(),
+        test_accuracy_by_class_size: sizes
+            .filter(|_| test.is_some())
+            .and_then(|s| s.accuracies()),
+        test_sample: of
+            .sampled_of
+            .zip(test)
+            .map(|(records, test)| TestSample::new(records, test)),
         ended_early,
         dropped,
         padded_fraction: meters.padded_fraction(),
@@ -527,6 +543,7 @@ impl Run<'_, '_> {
         name: &str,
         source: &mut BatchSource,
         steps: u64,
+        mut sizes: Option<&mut SizeCounts<'_>>,
         progress: &Progress,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
@@ -537,8 +554,19 @@ impl Run<'_, '_> {
                 TrainError::Net(NnError::Head(HeadError::NotFinite { .. }))
             )
         };
-        let evaluate = |input: Option<Input<'_>>| trainer.evaluate(input);
-        match measure(evaluate, self.pool, source, steps, context) {
+        let evaluate = |input: Option<Input<'_>>| {
+            let (counts, right) = trainer.evaluate_each(input)?;
+            if let (Some(sizes), Some(input)) = (&mut sizes, input) {
+                sizes.add(input.labels(), &right);
+            }
+            Ok(counts)
+        };
+        let counts = measure(evaluate, self.pool, source, steps, context);
+        if let (Some(sizes), true) = (sizes, counts.is_ok()) {
+            let summed = self.comm.all_reduce(sizes.numbers(), Reduction::Sum);
+            summed.map_err(pelton_data::DataError::from)?;
+        }
+        match counts {
             Ok(counts) if counts.loss.is_finite() => Ok(counts),
             Err(error) if !is_lost(&error) => Err(error),
             _ => {

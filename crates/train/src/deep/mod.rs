@@ -20,7 +20,7 @@ pub use batch::{Ready, Targets};
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};
 pub use fit::thread_pool;
 pub use progress::NetEpoch;
-pub use summary::NetSummary;
+pub use summary::{NetSummary, TestSample};
 
 pub(crate) use class_means::ClassMeans;
 pub(crate) use config::{MOST_WIDTH, check_memory};

@@ -129,6 +129,23 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
             "test examples predicted right",
         ));
     }
+    if let Some(sample) = &summary.test_sample {
+        rows.push(row(
+            "test sample",
+            sample.examples.to_string(),
+            &sample.what(),
+        ));
+    }
+    for group in summary.test_accuracy_by_class_size.iter().flatten() {
+        rows.push(row(
+            &format!("classes of {} examples", group.size()),
+            group.accuracy.map_or("-".to_string(), percent),
+            &format!(
+                "test accuracy; {} test examples of {} classes",
+                group.examples, group.classes
+            ),
+        ));
+    }
     if let Some(perplexity) = summary.test_perplexity {
         rows.push(row(
             "test perplexity",

@@ -4,6 +4,44 @@ use pelton_nn::Counts;
 use serde::Serialize;
 
 use super::progress::Progress;
+use crate::class_sizes::SizeAccuracy;
+
+/// A random sample of the test data.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TestSample {
+    /// Examples of the sample.
+    pub examples: u64,
+    /// Of all test data.
+    pub of: u64,
+    /// Bounds of the accuracy on all test data, of 95 % confidence (Wilson's).
+    pub accuracy_bounds: [f64; 2],
+}
+
+impl TestSample {
+    /// What it tells of all test data.
+    pub fn what(&self) -> String {
+        let [low, high] = self.accuracy_bounds.map(|bound| 100.0 * bound);
+        format!(
+            "random ones of {}; {low:.2} to {high:.2} % of all are right, with 95 % confidence",
+            self.of
+        )
+    }
+
+    pub(super) fn new(of: u64, counts: Counts) -> TestSample {
+        // The 97.5 % quantile of the normal distribution.
+        let z: f64 = 1.959_964;
+        let n = counts.rows.max(1) as f64;
+        let share = counts.correct as f64 / n;
+        let middle = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
+        let half =
+            z / (1.0 + z * z / n) * (share * (1.0 - share) / n + (z / (2.0 * n)).powi(2)).sqrt();
+        TestSample {
+            examples: counts.rows,
+            of,
+            accuracy_bounds: [middle - half, middle + half],
+        }
+    }
+}
 
 /// The figures of a finished run. With several ranks, examples and times are of rank 0, losses of all.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -14,6 +52,13 @@ pub struct NetSummary {
     /// Mean loss on test data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_loss: Option<f64>,
+    /// The sample of the test data that was measured, if that was not all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_sample: Option<TestSample>,
+    /// Test accuracy by the number of training examples of the class, of a head over many classes, unless all are of
+    /// about the same size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_accuracy_by_class_size: Option<Vec<SizeAccuracy>>,
     /// exp of the mean loss of a word of the test data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_perplexity: Option<f64>,
@@ -124,6 +169,29 @@ impl NetSummary {
             fresh_examples: progress.fresh_examples,
             echoed_examples: progress.echoed_examples,
             ..NetSummary::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_are_the_shares_that_a_sample_does_not_refute() {
+        for (rows, correct) in [(90, 45), (90, 0), (90, 90), (10_000, 9_371), (1, 1)] {
+            let counts = Counts {
+                rows,
+                correct,
+                ..Counts::default()
+            };
+            let sample = TestSample::new(100_000, counts);
+            let (n, share) = (rows as f64, correct as f64 / rows as f64);
+            for bound in sample.accuracy_bounds {
+                let variance = bound * (1.0 - bound) / n;
+                let off = (share - bound).powi(2) - 1.959_964_f64.powi(2) * variance;
+                assert!(off.abs() < 1e-9, "{correct} of {rows}");
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 
 #![cfg(feature = "nets")]
 
+mod class_sizes;
 mod finished_models;
 
 use std::path::Path;
