@@ -27,8 +27,10 @@ pelton_key::names! {
     }
 }
 
-/// Classes, over the examples of a batch, from which on not all take part by default.
+/// Classes, over the examples of a batch, from which on not all take part by default, if a full head also has so many
+/// times the multiplications of the net. A partial one saves two fifths of a step there, and less below.
 const MANY: u64 = 64;
+const DEAR: f64 = 2.0;
 
 /// Classes that then take part, over the examples of a batch, and bounds on their part of all.
 const ACTIVE: f64 = 16.0;
@@ -42,7 +44,7 @@ const LEAST_TESTED: u64 = 10_000;
 /// How the classes of a step are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HeadChoice {
-    /// `near` from 64 classes an example of the batch on, `full` below.
+    /// `near` where there are many classes and the head costs more than the net, `full` otherwise.
     Auto,
     /// This way.
     Kind(HeadKind),
@@ -51,16 +53,19 @@ pub enum HeadChoice {
 impl HeadChoice {
     fn help() -> String {
         format!(
-            "Classes of a step: auto, {} (default: auto, which is near from {MANY} classes an example of the batch on, and full below); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
+            "Classes of a step: auto, {} (default: auto, which is near if there are {MANY} classes or more for an example of the batch and a full head has {DEAR} times the multiplications of the net, and full otherwise); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
             listed(HeadKind::FORMS)
         )
     }
 
-    /// The kind for this many classes and examples in a batch.
-    pub fn of(self, classes: u64, batch: u64) -> HeadKind {
+    /// The kind for this many classes and examples in a batch, and for a full head with `cost` times the multiplications
+    /// of the net.
+    pub fn of(self, classes: u64, batch: u64, cost: f64) -> HeadKind {
         match self {
             HeadChoice::Kind(kind) => kind,
-            HeadChoice::Auto if classes < MANY.saturating_mul(batch) => HeadKind::Full,
+            HeadChoice::Auto if classes < MANY.saturating_mul(batch) || cost < DEAR => {
+                HeadKind::Full
+            }
             HeadChoice::Auto => {
                 let active = ACTIVE * batch as f64 / classes as f64;
                 let active = active.clamp(LEAST_PART, MOST_PART);
@@ -134,7 +139,7 @@ impl HeadConfig {
     ) -> Result<Box<dyn Trainer>, TrainError> {
         self.check(fit)?;
         let head = HeadOptions {
-            kind: self.kind_of(fit, classes),
+            kind: self.kind_of(fit, &net, classes),
             logits: self.logits,
             classes,
             d: net.classes,
@@ -154,8 +159,10 @@ impl HeadConfig {
     }
 
     /// How the classes of a step are chosen, of so many.
-    pub(crate) fn kind_of(&self, fit: &FitConfig, classes: u64) -> HeadKind {
-        self.kind.of(classes, fit.batch * fit.accumulate)
+    pub(crate) fn kind_of(&self, fit: &FitConfig, net: &Net, classes: u64) -> HeadKind {
+        let of_head = classes as f64 * net.classes as f64;
+        let cost = of_head / net.summary.multiplications.max(1) as f64;
+        self.kind.of(classes, fit.batch * fit.accumulate, cost)
     }
 
     /// A note for the user on what the budget of a step amounts to, if there is one.
@@ -164,9 +171,9 @@ impl HeadConfig {
     pub(crate) fn budget_note(
         &self,
         fit: &FitConfig,
+        kind: HeadKind,
         classes: u64,
     ) -> Result<Option<String>, TrainError> {
-        let kind = self.kind_of(fit, classes);
         let budget = kind.budget(classes, self.correct);
         // A micro-batch of `near` has classes of its own.
         let parts = match kind {

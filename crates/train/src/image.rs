@@ -273,8 +273,10 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         data.dataset.records(),
     );
     (context.observer)(Event::Note(&note));
-    if let Some(head) = &config.head
-        && let Some(note) = head.budget_note(&config.fit, classes as u64)?
+    let head = config.head.as_ref();
+    let kind = head.map(|head| head.kind_of(&config.fit, &net, classes as u64));
+    if let Some((head, kind)) = head.zip(kind)
+        && let Some(note) = head.budget_note(&config.fit, kind, classes as u64)?
     {
         (context.observer)(Event::Note(&note));
     }
@@ -293,10 +295,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         class_sizes,
         sampled_of,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
-        head: config
-            .head
-            .as_ref()
-            .map(|head| head.kind_of(&config.fit, classes as u64).to_string()),
+        head: kind.map(|kind| kind.to_string()),
         about: CLASSES,
         language: false,
         began,

@@ -418,13 +418,14 @@ fn a_run_says_what_its_budget_holds() {
             "a step takes 60 of 120 classes: 48 of the batch and near its examples, and 12 are kept for draws",
         ),
     );
-    // From 64 classes an example on; the share is at least a hundredth and at most a quarter.
+    // From 64 classes an example and a head of twice the net on; the share is at least a hundredth and at most a quarter.
     check("auto", None);
-    let chosen = |classes, batch| HeadChoice::Auto.of(classes, batch).to_string();
-    assert_eq!(chosen(8191, 128), "full");
-    assert_eq!(chosen(8192, 128), "near:0.25:0.5");
-    assert_eq!(chosen(100_000, 128), "near:0.02:0.5");
-    assert_eq!(chosen(10_000_000, 128), "near:0.01:0.5");
+    let chosen = |classes, cost| HeadChoice::Auto.of(classes, 128, cost).to_string();
+    assert_eq!(chosen(8191, 9.0), "full");
+    assert_eq!(chosen(8192, 2.0), "near:0.25:0.5");
+    assert_eq!(chosen(100_000, 1.9), "full");
+    assert_eq!(chosen(100_000, 2.1), "near:0.02:0.5");
+    assert_eq!(chosen(10_000_000, 50.0), "near:0.01:0.5");
     // Hardly anything is left for classes outside the batch.
     for (kind, larger) in [
         ("sampled:0.05", "sampled:0.33"),
