@@ -32,14 +32,14 @@ use crate::graph::Selection;
 use crate::head::{Head, Scratch};
 
 /// Classes from which on there are lists.
-pub(crate) const LISTED: u64 = 16_384;
+pub(crate) const LISTED: u64 = 32_768;
 /// Class vectors a list that the centres are learnt from.
 const LEARNT: u64 = 16;
 /// Examples a list, times the share of classes that takes part, until lists are made again.
 const LIFE: f64 = 4.0;
 /// Nearest classes of an example that lists should find, and the share of them that they must find.
 pub(crate) const TOP: usize = 8;
-const RECALL: f64 = 0.85;
+const RECALL: f64 = 0.95;
 /// More than one list in so many is as dear as all: products of whole blocks are faster.
 const MOST_SHARE: usize = 4;
 /// Class vectors that one task multiplies.
