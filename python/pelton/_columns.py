@@ -12,6 +12,7 @@ from ._batch import Batch, Ragged
 
 if TYPE_CHECKING:
     from ._run import Run
+    from ._stage import Made
 
 DESCRIBED = ("ids", "epoch", "step", "path")
 
@@ -116,18 +117,27 @@ def has_planes(column: Any) -> bool:
 
 
 class WithColumns:
-    """A function over samples that adds columns, before those that a program has given."""
+    """Adds columns to samples, before functions that a program has given."""
 
     def __init__(self, columns: Mapping[str, Any]) -> None:
-        self.columns = columns
+        self.columns, self.gives_label = columns, "label" in columns
 
-    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
-        record = sample["record"]
-        # Every sample has a label.
-        others = {name for name in sample if name != "label"}
-        rows = {name: free(name, others, column)[record] for name, column in self.columns.items()}
-        # Functions may write to their copy.
-        return {**sample, **{name: row.copy() if isinstance(row, np.ndarray) else row for name, row in rows.items()}}
+    def many(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
+        ids = np.array(records, np.int64)
+        given = [(at, sample) for at, sample in enumerate(samples) if isinstance(sample, dict)]
+        for name, column in self.columns.items():
+            # Functions may write to their copy.
+            rows = column[ids] if isinstance(column, np.ndarray) else [_copied(column[i]) for i in records]
+            for at, sample in given:
+                # Every sample has a label.
+                if name != "label":
+                    free(name, sample, column)
+                sample[name] = rows[at]
+        return list(samples)
+
+
+def _copied(value: Any) -> Any:
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:

@@ -8,6 +8,7 @@ import pickle
 import tempfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ import numpy as np
 
 from . import _pelton
 from ._columns import is_picture
-from ._stage import Field, encoded, is_pil
+from ._stage import Made, is_pil, plain
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
@@ -31,17 +32,30 @@ class Items:
     def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None, identity: str = "") -> None:
         self.parts, self.identity = parts, identity
         self.names = None if names is None else tuple(names)
+        self._names: dict[Any, str] = {}
         lengths = [len(part) for part in parts]
         self.ends = list(accumulate(lengths))
         if not all(lengths):
             raise _pelton.ConfigurationError("there are no items; give a sequence with at least one")
 
-    def __call__(self, fields: list[Field], label: float, record: int, key: int) -> list[Field]:
-        return [encoded(name, value) for name, value in self.item(record, key).items()]
+    def many(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
+        """The fields of records."""
+        if len(self.parts) == 1 and len(records) > 1 and hasattr(self.parts[0], "__getitems__"):
+            with suppress(Exception):  # What fails is found out one by one.
+                items = self.parts[0].__getitems__(list(records))
+                if len(items) == len(records):
+                    return [self.named(item) for item in items]
+        made: list[Made] = []
+        for record, key in zip(records, keys):
+            try:
+                made.append(self.item(record, key))
+            except BaseException as error:
+                made.append(error)
+        return made
 
     def item(self, record: int, key: int) -> dict[str, Any]:
         """The fields of a record; what is random in it follows from the key."""
-        number = bisect_right(self.ends, record)
+        number = bisect_right(self.ends, record) if len(self.parts) > 1 else 0
         part = self.parts[number]
         at = record - (self.ends[number - 1] if number else 0)
         if isinstance(part, _Samples):
@@ -50,21 +64,37 @@ class Items:
 
     def named(self, item: Any) -> dict[str, Any]:
         """An item as fields with names."""
-        if isinstance(item, Mapping):
+        if type(item) is not tuple and isinstance(item, Mapping):
+            if not item:
+                return {}
             if self.names is not None:
                 return {name: _plain(item[name]) for name in self.names}
             return {str(name): _plain(value) for name, value in item.items()}
         parts = tuple(item) if isinstance(item, (tuple, list)) else (item,)
-        values = [_plain(part) for part in parts]
         names = self.names
         if names is None:
-            names = (_name_of(values[0]), "label") if len(values) == 2 else (_name_of(values[0]),)
-        if len(names) != len(values):
+            first = self._name_of(_plain(parts[0])) if parts else "data"
+            names = (first, "label") if len(parts) == 2 else (first,)
+        if len(names) != len(parts):
             raise TypeError(
-                f"an item has {len(values)} parts and {len(names)} names; name them, as in "
+                f"an item has {len(parts)} parts and {len(names)} names; name them, as in "
                 'from_sequence(items, names=("image", "label", "weight"))'
             )
-        return dict(zip(names, values))
+        for part in parts:
+            if part is None:
+                _plain(part)
+        return dict(zip(names, parts))
+
+    def _name_of(self, value: Any) -> str:
+        """The name of a value of an item without names, found out once for arrays of a type and shape."""
+        if type(value) is not np.ndarray:
+            return _name_of(value)
+        kind = (value.dtype, value.shape)
+        if kind not in self._names:
+            if len(self._names) > 1000:
+                self._names.clear()
+            self._names[kind] = _name_of(value)
+        return self._names[kind]
 
     def paths(self) -> list[str]:
         """Names of the parts for the native reader: how many items, and a digest of the first and last."""
@@ -76,7 +106,7 @@ class Items:
                 digest.update(part.pipeline._identity())
             else:
                 for record in (first, end - 1):
-                    digest.update(repr(self([], 0, record, 0)).encode())
+                    digest.update(repr([_told(name, value) for name, value in self.item(record, 0).items()]).encode())
             made.append(f"items:{end - first}:{digest.hexdigest()}")
             first = end
         return made
@@ -89,11 +119,13 @@ class Items:
             if isinstance(part, _Samples):
                 part.pipeline._running()  # here, before several threads ask for it
         known: list[tuple[str, str, list[int | None]]] = []
-        for name, dtype, dims, _ in self([], 0, 0, 0):
-            if dtype is None:
+        for name, value in self.item(0, 0).items():
+            value = plain(name, value)
+            if isinstance(value, bytes):
                 known.append((name, "uint8", [None]))
-            elif is_picture(name, dtype, dims):
-                known.append((name, dtype, list(dims) if isinstance(self.parts[0], Rows) else [None] * len(dims)))
+            elif is_picture(name, value.dtype.name, value.shape):
+                dims = list(value.shape) if isinstance(self.parts[0], Rows) else [None] * value.ndim
+                known.append((name, value.dtype.name, dims))
         return known
 
     @property
@@ -113,6 +145,13 @@ class Rows(Sequence[dict[str, Any]]):
 
     def __getitem__(self, i: Any) -> Any:
         return {name: column[i] for name, column in self._columns.items()}
+
+    def __getitems__(self, records: list[int]) -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = [{} for _ in records]
+        for name, column in self._columns.items():
+            for item, row in zip(items, column[records]):
+                item[name] = row
+        return items
 
 
 class _Samples:
@@ -193,6 +232,12 @@ class Spool(Sequence[Any]):
             "a generator's items are in a temporary file of the process that drew them; in processes that are spawned, give "
             "from_sequence a sequence"
         )
+
+
+def _told(name: str, value: Any) -> tuple[Any, ...]:
+    """What tells a value from another."""
+    value = plain(name, value)
+    return (name, value) if isinstance(value, bytes) else (name, value.dtype.name, value.shape, value.tobytes())
 
 
 def _plain(value: Any) -> Any:

@@ -27,7 +27,7 @@ from ._items import Items
 from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run, with_progress
-from ._stage import Chain, Function, here, opening
+from ._stage import Calls, Chain, Function, here, opening
 from ._steps import Augment, Buckets, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
@@ -254,7 +254,9 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         """Pictures as channels × height × width."""
         return self._then(Step("planar", {"planar": True}))
 
-    def map(self, function: Function, *, before_augmentation: bool = False, processes: int | None = None) -> Pipeline[T]:
+    def map(
+        self, function: Function, *, batched: int | None = None, before_augmentation: bool = False, processes: int | None = None
+    ) -> Pipeline[T]:
         """Calls a function on samples: it gets a dict of the fields of one example, as arrays or bytes, with its
         "label" and "record", and returns a dict of the fields for the batch.
 
@@ -265,12 +267,18 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         applies to them too. Numbers and arrays are stacked, bytes and text concatenated; use ``batch(collate="pad")``
         or ``"ragged"`` for arrays of unequal shape. The label is unchanged unless the function returns a "label".
 
+        With ``batched`` the function gets columns of at most so many records at once, fewer at ends, and returns columns with
+        an entry for each: arrays where numbers have one type and shape, lists of bytes and others. Which records come together
+        depends on threads, so that a function must treat each by itself; ``rng`` is then a sequence of generators, one a record.
+        One that raises is called again on each record alone.
+
         ``processes`` is how many worker processes call it instead, for functions that hold Python's lock; what comes
         out is the same. They start with the first loop, import the function (so it must be picklable, and a program
         needs ``if __name__ == "__main__":``) and end with the pipeline. Neighbouring functions with the same
         ``processes`` share them. Each has its own copy of what the function keeps between calls.
         """
-        mapped = Map("map", function=function, processes=checked(function, processes), before_augmentation=bool(before_augmentation))
+        count = 0 if batched is None else whole("batched", batched, 1)
+        mapped = Map("map", {}, {}, function, checked(function, processes), count, bool(before_augmentation))
         return self._then(mapped)
 
     def map_batches(self, function: Callable[[Any], U]) -> Pipeline[U]:
@@ -694,13 +702,13 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         check_has_lengths(self)
         steps = self._steps
         before, behind = steps.functions(True), steps.functions(False)
+        added: list[Calls] = []
         if self._columns and (before or behind or self._stages_columns()):
-            added: tuple[Function, int] = (WithColumns(self._columns), 0)
-            first = before or self._stages_columns()
-            before, behind = ([added, *before], behind) if first else (before, [added, *behind])
+            added.append(WithColumns(self._columns))
+        first = bool(before) or self._stages_columns()
         if not steps.augment:
-            before, behind = [], [*before, *behind]
-        workers = sum(count for maps in (before, behind) for count, _ in grouped(maps))
+            before, behind, first = [], [*before, *behind], False
+        workers = sum(count for maps in (before, behind) for count, _, _ in grouped(maps))
         terms = {
             "batch": None,
             "memory_bytes": _pelton.memory_budget(1 << 30, ranks_here()),
@@ -742,11 +750,12 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         batch_maps = [bound(function, self, native) for function in steps.batch_functions]
         pools: list[Processes] = []
         whole = source.whole_labels or bool(terms.get("by_class"))
-        for maps in (before, behind):
-            if maps:
-                caller = caller_of(maps, whole if self._items is None else None, pools)
+        for maps, is_first in ((before, True), (behind, False)):
+            with_columns = added if is_first is first else []
+            if maps or with_columns:
+                caller = caller_of(maps, pools, with_columns)
                 chains.append(caller)
-                native = native.with_functions(caller, maps is before)
+                native = native.with_functions(caller, is_first, whole if self._items is None else None)
         ids = None if kept is None else np.flatnonzero(kept)
         fill = self._filled if self._batch_columns() or steps.included else None
         run = Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)

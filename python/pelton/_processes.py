@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import operator
 import os
 import pickle
 import queue
@@ -32,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from . import _pelton
-from ._stage import Caller, Chain, Function, Given
+from ._stage import Caller, Calls, Chain, Function, Made
 
 ConfigurationError = _pelton.ConfigurationError
 
@@ -71,22 +70,28 @@ def checked(function: Function, processes: int | None) -> int:
     return int(processes)
 
 
-def grouped(maps: Sequence[tuple[Function, int]]) -> list[tuple[int, list[Function]]]:
-    """Functions in sequence, those together that the same worker processes call."""
-    groups = itertools.groupby(maps, operator.itemgetter(1))
-    return [(count, [function for function, _ in group]) for count, group in groups]
+def grouped(maps: Sequence[tuple[Function, int, int]]) -> list[tuple[int, int, list[Function]]]:
+    """Functions in sequence, those together that the same worker processes call; each with its number of processes and the
+    most records that it takes at once."""
+    groups: list[tuple[int, int, list[Function]]] = []
+    for function, count, batched in maps:
+        if groups and groups[-1][:2] == (count, batched) and not batched:
+            groups[-1][2].append(function)
+        else:
+            groups.append((count, batched, [function]))
+    return groups
 
 
-def caller_of(maps: Sequence[tuple[Function, int]], whole_labels: bool | None, pools: list[Processes]) -> Chain:
-    """A caller of functions; adds their worker processes to ``pools``."""
-    callers: list[Caller | Processes] = []
+def caller_of(maps: Sequence[tuple[Function, int, int]], pools: list[Processes], before: Sequence[Calls] = ()) -> Chain:
+    """A caller of functions after ``before``; adds their worker processes to ``pools``."""
+    callers: list[Calls] = [*before]
     groups = grouped(maps)
-    for at, (count, functions) in enumerate(groups, start=1):
-        caller = Caller(functions, whole_labels, last=at == len(groups))
+    for at, (count, batched, functions) in enumerate(groups, start=1):
+        caller = Caller(functions, batched, last=at == len(groups))
         if count > 0:
             pools.append(Processes(caller, count))
         callers.append(pools[-1] if count > 0 else caller)
-    return Chain(callers)
+    return Chain(callers, max([32, *(batched for _, batched, _ in groups)]))
 
 
 def pickled(thing: Any, buffers: list[pickle.PickleBuffer] | None = None) -> bytes:
@@ -146,12 +151,26 @@ class Processes:
             self._idle.put(worker)
         weakref.finalize(self, _end, self._workers, os.getpid()).atexit = False
 
-    def __call__(self, given: Given, label: float, record: int, key: int) -> Given:
+    def many(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
         worker = self._idle.get()
         try:
-            worker.start()
-            worker.wait_until_ready()
-            return worker.call(given, label, record, key)
+            try:
+                return worker.call(samples, own_label, records, keys)
+            except ConfigurationError:
+                raise
+            except Exception:
+                if len(samples) == 1 or worker.ends:
+                    raise
+            # Only those fail that make it fail.
+            made: list[Made] = []
+            for sample, record, key in zip(samples, records, keys):
+                try:
+                    made += worker.call([sample], own_label, [record], [key])
+                except ConfigurationError:
+                    raise
+                except Exception as error:
+                    made.append(error)
+            return made
         finally:
             self._idle.put(worker)
 
@@ -296,14 +315,18 @@ class _Worker:
             ) from error
         self._is_ready = True
 
-    def call(self, given: Given, label: float, record: int, key: int) -> Given:
-        """Calls the functions in the process."""
+    def call(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
+        """Calls the functions in the process, which is started if it does not run."""
+        self.start()
+        self.wait_until_ready()
         running, channel = self._process, self._channel
         if channel is None:
             raise _closing()
-        head, parts = _taken_apart(given)
+        # What failed before stays here.
+        places = [at for at, sample in enumerate(samples) if isinstance(sample, dict)]
+        head, parts = _taken_apart([samples[at] for at in places])
         try:
-            channel.send((head, label, record, key), parts)
+            channel.send((head, own_label, [records[at] for at in places], [keys[at] for at in places]), parts)
             (failure, head), parts = channel.receive(running.is_alive)
         except (EOFError, ConnectionError):
             code = self._forget()
@@ -312,7 +335,7 @@ class _Worker:
             if self.ends:
                 raise _closing() from None
             raise RuntimeError(
-                f"the worker process ended with {_told(code)} while a function had record {record}"
+                f"the worker process ended with {_told(code)} while a function had record {records[0]}"
             ) from None
         except BaseException:
             # Its answer may still come, and would be mistaken for that to another sample.
@@ -321,7 +344,10 @@ class _Worker:
             raise
         if failure is not None:
             raise _raised(failure)
-        return _put_together(head, parts)
+        made = list(samples)
+        for at, one in zip(places, _put_together(head, parts)):
+            made[at] = _raised(one) if isinstance(one, tuple) else one
+        return made
 
     def hang_up(self) -> Any:
         """Has the process end; returns it, or none."""
@@ -426,20 +452,16 @@ def _inherited(end: socket.socket, memory: Any) -> _Channel:
     return _Channel(end, memory.detach())
 
 
-def _taken_apart(given: Given) -> tuple[Any, list[Any]]:
-    """What is pickled of a sample or its fields, and what is handed over as bytes."""
-    if isinstance(given, list):
-        return [field[:3] for field in given], [field[3] for field in given]
+def _taken_apart(samples: list[Any]) -> tuple[bytes, list[Any]]:
+    """What is pickled of samples, and what is handed over as bytes."""
     buffers: list[pickle.PickleBuffer] = []
-    made = pickled(given, buffers)
+    made = pickled(samples, buffers)
     return made, [buffer.raw() for buffer in buffers]
 
 
-def _put_together(head: Any, parts: list[bytearray]) -> Given:
-    if isinstance(head, list):
-        return [(*field, part) for field, part in zip(head, parts)]
-    sample: Given = pickle.loads(head, buffers=parts)
-    return sample
+def _put_together(head: bytes, parts: list[bytearray]) -> list[Any]:
+    samples: list[Any] = pickle.loads(head, buffers=parts)
+    return samples
 
 
 class WorkerTraceback(Exception):
@@ -506,7 +528,8 @@ def _work(channel: _Channel, with_torch: bool) -> None:
         while True:
             (head, *rest), parts = channel.receive(lives)
             try:
-                head, parts = _taken_apart(caller(_put_together(head, parts), *rest))
+                made = caller.many(_put_together(head, parts), *rest)
+                head, parts = _taken_apart([_failure(one) if isinstance(one, BaseException) else one for one in made])
                 failure = None
             except BaseException as error:
                 failure, head, parts = _failure(error), None, []

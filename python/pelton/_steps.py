@@ -76,6 +76,7 @@ class Map(Step):
 
     function: Any = None
     processes: int = 0
+    batched: int = 0
     before_augmentation: bool = False
     must_precede = {"batch": GETS_SAMPLES}
 
@@ -155,9 +156,10 @@ class Steps:
         """The steps of augmentation; empty without one."""
         return ",".join(step for call in self.of(Augment) for step in call.steps)
 
-    def functions(self, before_augmentation: bool) -> list[tuple[Function, int]]:
-        """Functions of samples before or after augmentation, and the worker processes of each."""
-        return [(step.function, step.processes) for step in self.of(Map) if step.before_augmentation is before_augmentation]
+    def functions(self, before_augmentation: bool) -> list[tuple[Function, int, int]]:
+        """Functions of samples before or after augmentation, the worker processes of each, and how many samples it takes at once."""
+        maps = [step for step in self.of(Map) if step.before_augmentation is before_augmentation]
+        return [(step.function, step.processes, step.batched) for step in maps]
 
     @property
     def batch_functions(self) -> list[Callable[[Any], Any]]:

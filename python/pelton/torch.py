@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,12 @@ class KeyedDraws(TorchFunctionMode):
     The program's own random stream is not touched, whatever other threads do meanwhile.
     """
 
-    def __init__(self, key: int) -> None:
+    def __init__(self, key: int = 0) -> None:
         super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.follow(key)
+
+    def follow(self, key: int) -> None:
+        """From now on numbers follow from this key."""
         self._key = key
         self._generator: torch.Generator | None = None
 
@@ -44,6 +49,13 @@ class KeyedDraws(TorchFunctionMode):
             self._generator = torch.Generator()
             self._generator.manual_seed(self._key)
         return self._generator
+
+
+@contextmanager
+def keyed_draws() -> Iterator[Callable[[int], None]]:
+    """A context in which random numbers follow from the key that was last given to what it yields."""
+    with KeyedDraws() as draws:
+        yield draws.follow
 
 
 def _on_cpu(args: Any, kwargs: Any) -> bool:

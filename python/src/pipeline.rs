@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyWeakrefReference;
 use serde::Deserialize;
 
-use crate::callable::Callable;
+use crate::callable::{Callable, Labels};
 use crate::error::{configuration, of_feed, of_job, of_settings};
 use crate::interruptible::{interruptible, interruptible_or};
 use crate::loader::{Loader, Warned};
@@ -158,7 +158,13 @@ impl Pipeline {
     }
 
     /// The same with a caller of functions after its stages, once a read or at each appearance.
-    fn with_functions(&self, caller: &Bound<'_, PyAny>, at_read: bool) -> PyResult<Pipeline> {
+    /// `whole_labels` says whether labels are whole numbers; it is none where records have none but among their fields.
+    fn with_functions(
+        &self,
+        caller: &Bound<'_, PyAny>,
+        at_read: bool,
+        whole_labels: Option<bool>,
+    ) -> PyResult<Pipeline> {
         let dataset = Arc::clone(&self.dataset);
         let stage = Callable {
             caller: PyWeakrefReference::new(caller)?.unbind(),
@@ -167,8 +173,12 @@ impl Pipeline {
             } else {
                 When::Appearance
             },
-            dataset: Some(Arc::clone(&dataset)),
-            by_class: self.by_class,
+            together: caller.getattr("together")?.extract()?,
+            labels: whole_labels.map(|whole| Labels {
+                dataset: Arc::clone(&dataset),
+                by_class: self.by_class,
+                whole,
+            }),
             makes: None,
         };
         Ok(Pipeline {

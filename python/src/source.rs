@@ -67,8 +67,8 @@ impl Source {
             opened.first_stages = Stages::default().then(Callable {
                 caller: PyWeakrefReference::new(caller.bind(py))?.unbind(),
                 when: When::Read,
-                dataset: None,
-                by_class: true,
+                together: caller.bind(py).getattr("together")?.extract()?,
+                labels: None,
                 makes: Some(FieldSpecs(known.collect())),
             });
         }

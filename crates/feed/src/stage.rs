@@ -67,6 +67,22 @@ pub trait Stage: Send + Sync {
         work: &mut dyn Any,
     ) -> Result<(), StageFailure>;
 
+    /// Most examples that it takes at once, by [`Stage::run_together`]; 1 for stages that do not gain from several.
+    fn together(&self) -> usize {
+        1
+    }
+
+    /// Processes several examples; the same as [`Stage::run`] for each, without slots. A loader calls it for runs of
+    /// its batches, as far as examples are not repeats.
+    fn run_together(
+        &self,
+        samples: &mut [(&mut Sample<'_>, Appearance)],
+    ) -> Vec<Result<(), StageFailure>> {
+        let each = samples.iter_mut();
+        each.map(|(sample, at)| self.run(sample, &mut Slots::default(), at, &mut ()))
+            .collect()
+    }
+
     /// The augmentation that this stage is, so that the decoding stage before it decodes only the needed part.
     fn augmentation(&self) -> Option<&Pipeline> {
         None

@@ -12,7 +12,7 @@ use pelton_batch::DType;
 use pelton_format::{ContentSum, Contents, Row};
 use pelton_image::Layout;
 
-use crate::building::{Building, Piece, Places, SampleSource};
+use crate::building::{Building, Example, Piece, Places, SampleSource};
 use crate::collate;
 use crate::held_sample::{HeldSample, HeldState};
 use crate::id_reader::{IdReader, RowsById};
@@ -208,6 +208,8 @@ impl<'s> Worker<'s> {
             .or(of_batch.as_ref());
         let mut content = ContentSum::default();
         let mut free: Vec<&mut [u8]> = places.iter_mut().map(|place| &mut place[..]).collect();
+        let together = shared.stages.together();
+        let mut parts = Vec::with_capacity(together);
         for i in examples.clone() {
             if shared.is_closed() {
                 return Piece::default();
@@ -219,9 +221,9 @@ impl<'s> Worker<'s> {
                 *free = rest;
                 slots.push(building.places.name(field), slot);
             }
-            let made = match (&building.examples[i].source, &found) {
+            let row = match (&building.examples[i].source, &found) {
                 (SampleSource::InPlace, Some(found)) => {
-                    self.found(&building, i, found, slots, &mut content)
+                    found_row(&building, i, found, &mut content).map(Some)
                 }
                 (SampleSource::Row(row), _) => {
                     let row = rows.map(|rows| rows.row(*row as usize));
@@ -229,13 +231,32 @@ impl<'s> Worker<'s> {
                     if let Some(row) = row.filter(|_| example.is_fresh()) {
                         content.add(example.id, example.label, row);
                     }
-                    self.example(&building, i, row, slots)
+                    Ok(row)
                 }
-                _ => self.example(&building, i, None, slots),
+                _ => Ok(None),
             };
-            let made = made.map_err(|problem| building.failed(i, problem));
-            if building.places.others() {
-                samples.push(made.ok());
+            parts.push((i, row, slots));
+            if parts.len() < together && i + 1 < examples.end {
+                continue;
+            }
+            let mut hand_in = |(i, made): (usize, Result<Sample<'static>, String>)| {
+                let made = made.map_err(|problem| building.failed(i, problem));
+                if building.places.others() {
+                    samples.push(made.ok());
+                }
+            };
+            match parts.pop() {
+                Some((i, row, slots)) if parts.is_empty() => {
+                    let made = row.and_then(|row| self.example(&building, i, row, slots));
+                    hand_in((i, made));
+                }
+                Some(last) => {
+                    parts.push(last);
+                    self.examples(&building, &mut parts)
+                        .into_iter()
+                        .for_each(hand_in);
+                }
+                None => (),
             }
         }
         building.add_content(content);
@@ -266,28 +287,120 @@ impl<'s> Worker<'s> {
         counters.collate.count(rest, examples, bytes);
     }
 
-    /// Makes one example from a record that this thread has read.
-    fn found(
+    /// Makes examples, as many at once as the stages take together.
+    fn examples(
         &mut self,
         building: &Building,
-        i: usize,
-        found: &RowsById,
-        slots: Slots<'_>,
-        content: &mut ContentSum,
-    ) -> Result<Sample<'static>, String> {
-        let id = building.examples[i].id;
-        let row = *found.row_of(id).as_ref().map_err(String::clone)? as usize;
-        building.set_class(i, found.rows.label(row));
-        content.add(id, found.rows.label(row), found.rows.row(row));
-        let made = self.example(building, i, Some(found.rows.row(row)), slots);
-        made.map_err(|problem| match self.shared.options.bad_examples {
+        parts: &mut Vec<Part<'_, '_>>,
+    ) -> Vec<(usize, Result<Sample<'static>, String>)> {
+        let stages = self.shared.stages.list();
+        let (all, mut at) = (stages.len(), 0);
+        // Only records that stages begin with are taken together.
+        let begins = |i: usize| {
+            let source = &building.examples[i].source;
+            self.shared.stages.together() > 1
+                && matches!(source, SampleSource::Row(_) | SampleSource::InPlace)
+        };
+        let (together, alone): (Vec<_>, Vec<_>) = parts
+            .drain(..)
+            .partition(|(i, row, _)| begins(*i) && row.is_ok());
+        let mut made: Vec<_> = (alone.into_iter())
+            .map(|(i, row, slots)| (i, row.and_then(|row| self.example(building, i, row, slots))))
+            .collect();
+        let mut going = Vec::with_capacity(together.len());
+        for (i, row, slots) in together {
+            let row = row
+                .expect("it was asked")
+                .expect("the rows stay until the batch is made");
+            going.push((i, self.record(row), slots));
+        }
+        while at < all && !going.is_empty() {
+            let next = (at..all).find(|&at| stages[at].together() > 1);
+            let next = next.unwrap_or(all);
+            for (i, sample, slots) in &mut going {
+                if let Ok(given) = sample {
+                    *sample = self.run(at..next, std::mem::take(given), slots, (building, *i));
+                }
+            }
+            if next < all {
+                self.run_together(next, building, &mut going);
+            }
+            at = next + 1;
+        }
+        for (i, sample, slots) in going {
+            made.push((
+                i,
+                sample.and_then(|sample| self.finish(sample, slots, building)),
+            ));
+        }
+        made.sort_unstable_by_key(|(i, _)| *i);
+        made
+    }
+
+    /// Runs a stage on several samples at once.
+    fn run_together(
+        &mut self,
+        stage: usize,
+        building: &Building,
+        going: &mut [(usize, Result<Sample<'_>, String>, Slots<'_>)],
+    ) {
+        let began = Instant::now();
+        let mut places = Vec::with_capacity(going.len());
+        let mut samples = Vec::with_capacity(going.len());
+        for (place, (i, sample, _)) in going.iter_mut().enumerate() {
+            if let Ok(sample) = sample {
+                places.push(place);
+                samples.push((sample, self.appearance(stage, building, *i)));
+            }
+        }
+        let results = self.shared.stages.list()[stage].run_together(&mut samples);
+        self.own.took[stage] += began.elapsed();
+        self.own.ran[stage] += places.len() as u64;
+        for (place, result) in places.into_iter().zip(results) {
+            if let Err(failure) = result {
+                going[place].1 = Err(failure.to_string());
+            }
+        }
+    }
+
+    /// A problem with its place, of a record that only this thread has read and that does not end the run.
+    fn placed(&self, example: &Example, problem: String) -> String {
+        match self.shared.options.bad_examples {
             BadExamples::Fail => problem,
-            _ => self.shared.bad_example(id, &problem).to_string(),
-        })
+            _ if matches!(example.source, SampleSource::InPlace) => {
+                self.shared.bad_example(example.id, &problem).to_string()
+            }
+            _ => problem,
+        }
+    }
+
+    /// The appearance of an example in a stage.
+    fn appearance(&self, stage: usize, building: &Building, i: usize) -> Appearance {
+        let example = &building.examples[i];
+        // Stages that run once have the copy index 0 for all copies.
+        let once = self.shared.stages.once(self.shared.options.echo_point);
+        Appearance {
+            id: example.id,
+            label: building.label(i),
+            copy: if stage < once { 0 } else { example.copy },
+            key: example.key,
+            first: self.first_epoch && example.is_fresh(),
+        }
     }
 
     /// Makes one example, from its record if it is not held: writes the fields with slots there and returns the rest.
     pub fn example(
+        &mut self,
+        building: &Building,
+        i: usize,
+        row: Option<Row<'_>>,
+        slots: Slots<'_>,
+    ) -> Result<Sample<'static>, String> {
+        let made = self.made(building, i, row, slots);
+        made.map_err(|problem| self.placed(&building.examples[i], problem))
+    }
+
+    fn made(
         &mut self,
         building: &Building,
         i: usize,
@@ -407,26 +520,13 @@ impl<'s> Worker<'s> {
         stages: Range<usize>,
         mut sample: Sample<'r>,
         slots: &mut Slots<'_>,
-        (building, i): (&Building, usize),
+        (building, example): (&Building, usize),
     ) -> Result<Sample<'r>, String> {
         let shared = self.shared;
-        let (example, label) = (&building.examples[i], building.label(i));
         let all = self.own.work.len();
-        let shared_by_copies = shared.stages.once(shared.options.echo_point);
         let last = stages.end;
         for i in stages {
-            let at = Appearance {
-                id: example.id,
-                label,
-                // Stages that run once have the copy index 0 for all copies.
-                copy: if i < shared_by_copies {
-                    0
-                } else {
-                    example.copy
-                },
-                key: example.key,
-                first: self.first_epoch && example.is_fresh(),
-            };
+            let at = self.appearance(i, building, example);
             let next = (i + 1..last).next().map(|next| &shared.stages.list()[next]);
             let mut none = Slots::before(next.and_then(|next| next.augmentation()));
             let began = Instant::now();
@@ -475,6 +575,23 @@ impl<'s> Worker<'s> {
         self.own.spare = spare;
         Ok(sample)
     }
+}
+
+/// An example of a batch, with its record if it is at hand, and its slots.
+type Part<'r, 's> = (usize, Result<Option<Row<'r>>, String>, Slots<'s>);
+
+/// The record of an example, which this thread has read.
+fn found_row<'r>(
+    building: &Building,
+    i: usize,
+    found: &'r RowsById,
+    content: &mut ContentSum,
+) -> Result<Row<'r>, String> {
+    let id = building.examples[i].id;
+    let row = *found.row_of(id).as_ref().map_err(String::clone)? as usize;
+    building.set_class(i, found.rows.label(row));
+    content.add(id, found.rows.label(row), found.rows.row(row));
+    Ok(found.rows.row(row))
 }
 
 /// Copies the fields of a row, with these lengths, to their slots.

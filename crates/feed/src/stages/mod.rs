@@ -134,6 +134,12 @@ impl Stages {
         &self.list
     }
 
+    /// Most examples that one of them takes at once.
+    pub(crate) fn together(&self) -> usize {
+        let each = self.list.iter().map(|stage| stage.together());
+        each.max().unwrap_or(1)
+    }
+
     /// How many of them run once a read.
     pub(crate) fn at_read(&self) -> usize {
         self.list
