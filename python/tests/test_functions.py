@@ -170,3 +170,100 @@ def test_a_field_named_record_stays_what_it_is(tmp_path: Path) -> None:
     assert set(batch) == {"x", "label"} or set(batch) == {"x"}
     (batch,) = pelton.load(tmp_path / "plain.npz").map(lambda sample: {"record": 2 * sample["record"]}).batch(6)
     assert batch["record"].tolist() == [0, 2, 4, 6, 8, 10]
+
+
+def columns(batch: dict[str, Any], rng: Any) -> dict[str, Any]:
+    """Works on columns: arrays of one shape side by side, lists of others."""
+    assert isinstance(batch["x"], np.ndarray) and batch["x"].ndim == 2
+    assert len(batch["x"]) == len(batch["record"]) == len(batch["label"]) == len(rng) <= 10
+    return {
+        "twice": 2 * batch["x"],
+        "noise": [one.normal(size=3) for one in rng],
+        "name": [f"record {record}" for record in batch["record"]],
+        "record": batch["record"],
+    }
+
+
+@pytest.mark.parametrize("processes", [None, 1])
+def test_functions_of_columns_are_those_of_samples(rows: tuple[Path, np.ndarray], processes: int | None) -> None:
+    def single(sample: Sample, rng: np.random.Generator) -> Sample:
+        return {"twice": 2 * sample["x"], "noise": rng.normal(size=3), "name": f"record {sample['record']}"}
+
+    def after(sample: Sample) -> Sample:
+        return {**sample, "label": sample["label"] + 1}
+
+    data = pelton.load(rows[0]).shuffle(seed=1)
+    expected = data.map(single).map(after).batch(64, collate="ragged")
+    found = data.map(columns, batched=10, processes=processes).map(after).threads(1 if processes else 2).batch(64, collate="ragged")
+    for a, b in zip(expected, found, strict=True):
+        assert set(a) == set(b) == {"twice", "noise", "name", "label"}
+        np.testing.assert_array_equal(a["twice"], b["twice"])
+        np.testing.assert_array_equal(a["noise"], b["noise"])
+        np.testing.assert_array_equal(a["label"], b["label"])
+        assert a["name"].texts() == b["name"].texts()
+    # Repeats are handed over one by one.
+    echoed = data.map(columns, batched=10).echo(2).batch(64, collate="ragged")
+    for a, b in zip(data.map(single).echo(2).batch(64, collate="ragged"), echoed, strict=True):
+        np.testing.assert_array_equal(a["noise"], b["noise"])
+
+
+def test_one_record_of_a_batch_may_fail(rows: tuple[Path, np.ndarray]) -> None:
+    def careful(batch: dict[str, Any]) -> dict[str, Any]:
+        if 500 in batch["record"]:
+            raise ValueError("five hundred")
+        return {"x": batch["x"]}
+
+    data = pelton.load(rows[0]).map(careful, batched=64)
+    with pytest.raises(pelton.BadRecordError, match="five hundred") as failed:
+        list(data.batch(100))
+    assert "record 500" in str(failed.value)
+    left = data.on_bad_record("skip").batch(100)
+    assert sorted(np.concatenate([batch.ids for batch in left])) == [i for i in range(1003) if i != 500]
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda batch: {"x": batch["x"][:-1]}, r"returned \d+ entries of `x` for a batch of \d+ records, from record \d+ to \d+; return one"),
+        (lambda batch: {"x": 3}, "returned int as `x`; return a list or an array"),
+        (lambda batch: [1, 2], "returned list; return a dict of columns"),
+    ],
+)
+def test_what_is_no_columns_is_said(rows: tuple[Path, np.ndarray], made: Any, said: str) -> None:
+    with pytest.raises(pelton.BadRecordError, match=said):
+        list(pelton.load(rows[0]).map(made, batched=64).batch(100))
+    with pytest.raises(pelton.ConfigurationError, match="`batched` is 0"):
+        pelton.load(rows[0]).map(made, batched=0)
+
+
+def test_sequences_are_asked_for_many_items() -> None:
+    asked: list[int] = []
+
+    class Many:
+        def __len__(self) -> int:
+            return 500
+
+        def __getitem__(self, i: int) -> tuple[np.ndarray, int]:
+            if i == 77:
+                raise RuntimeError("item 77 is lost")
+            return np.arange(i, i + 3), i
+
+        def __getitems__(self, items: list[int]) -> list[tuple[np.ndarray, int]]:
+            asked.append(len(items))
+            return [self[i] for i in items]
+
+    data = pelton.from_sequence(Many()).on_bad_record("skip").shuffle(seed=3).batch(100)
+    batches = list(data)
+    assert max(asked) > 10
+    assert sorted(np.concatenate([batch.ids for batch in batches])) == [i for i in range(500) if i != 77]
+    for batch in batches:
+        np.testing.assert_array_equal(batch["data"], batch.ids[:, None] + np.arange(3))
+        np.testing.assert_array_equal(batch["label"], batch.ids)
+
+
+def test_columns_keep_their_label_behind_functions() -> None:
+    labels = np.arange(100, dtype=np.int64) * 3
+    data = pelton.from_arrays(x=np.arange(400.0).reshape(100, 4), label=labels)
+    for batch in data.map(lambda sample: {"x": sample["x"] + 1}).shuffle(seed=2).batch(30):
+        np.testing.assert_array_equal(batch["label"], labels[batch.ids])
+        np.testing.assert_array_equal(batch["x"], np.arange(400.0).reshape(100, 4)[batch.ids] + 1)

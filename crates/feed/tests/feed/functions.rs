@@ -1,16 +1,19 @@
 //! Custom functions: they add, replace and take out fields of any type and shape, change labels, and their errors
 //! name the record.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::fixtures::open;
 use crate::loader::{lines, options, spec, stream};
 use pelton_batch::{Batch, DType, FieldSpec, FieldSpecs, Layout};
 use pelton_feed::{
-    AugmentImages, FeedError, Function, Labels, Loader, Sample, Samples, Stages, TEXT, Value,
+    Appearance, AugmentImages, BadExamples, EchoPoint, FeedError, Function, Labels, Loader,
+    LoaderOptions, Sample, Samples, Slots, Stage, StageFailure, Stages, TEXT, Value, When,
 };
 use pelton_format::{Dataset, FormatKind, OpenOptions};
 
@@ -279,4 +282,117 @@ fn labels_are_there_for_functions() {
         )
         .is_none()
     );
+}
+
+/// Doubles the number and notes its key; does not take every number.
+struct Doubles {
+    when: When,
+    together: usize,
+    /// Examples of the largest call.
+    most: Arc<AtomicUsize>,
+}
+
+impl Stage for Doubles {
+    fn name(&self) -> &'static str {
+        "doubles"
+    }
+
+    fn spec(&self, input: FieldSpecs) -> Result<FieldSpecs, String> {
+        Ok(input)
+    }
+
+    fn is_open(&self) -> bool {
+        true
+    }
+
+    fn when(&self) -> When {
+        self.when
+    }
+
+    fn run(
+        &self,
+        sample: &mut Sample<'_>,
+        _: &mut Slots<'_>,
+        at: &Appearance,
+        _: &mut dyn Any,
+    ) -> Result<(), StageFailure> {
+        let number = number_of(sample);
+        if number % 10 == 7 {
+            return Err(format!("{number} is left out").into());
+        }
+        sample.set(&"x".into(), numbers(DType::U8, &[], vec![2 * number]));
+        let noted = [at.key, at.copy.into(), at.label.into()].map(u64::to_ne_bytes);
+        sample.set(&"noted".into(), numbers(DType::I64, &[3], noted.concat()));
+        Ok(())
+    }
+
+    fn together(&self) -> usize {
+        self.together
+    }
+
+    fn run_together(
+        &self,
+        samples: &mut [(&mut Sample<'_>, Appearance)],
+    ) -> Vec<Result<(), StageFailure>> {
+        self.most.fetch_max(samples.len(), Ordering::Relaxed);
+        let each = samples.iter_mut();
+        each.map(|(sample, at)| self.run(sample, &mut Slots::default(), at, &mut ()))
+            .collect()
+    }
+}
+
+/// First, last and between other stages; of fresh examples, of repeats and of bad ones.
+#[test]
+fn examples_taken_together_are_those_taken_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let dataset = pictures(folder.path());
+    for when in [When::Read, When::Appearance] {
+        for (echo, point) in [
+            ("1", EchoPoint::BeforeAugment),
+            ("2", EchoPoint::Read),
+            ("2", EchoPoint::BeforeAugment),
+            ("2", EchoPoint::AfterAugment),
+        ] {
+            let made = |together: usize| {
+                let most = Arc::<AtomicUsize>::default();
+                let doubles = || Doubles {
+                    when,
+                    together,
+                    most: Arc::clone(&most),
+                };
+                let augment = AugmentImages::by("flip".parse().unwrap());
+                let stages = match when {
+                    When::Read => Stages::default().then(doubles()).then(augment),
+                    When::Appearance => Stages::default().then(augment).then(doubles()),
+                };
+                let stream = stream(&dataset, &spec(8, echo, "1"));
+                let options = LoaderOptions {
+                    bad_examples: BadExamples::Skip { limit: None },
+                    echo_point: point,
+                    ..options()
+                };
+                let loader = Loader::new(Arc::clone(&dataset), stream, stages, &options).unwrap();
+                let batches: Vec<Batch> = loader.map(Result::unwrap).collect();
+                (batches, most.load(Ordering::Relaxed))
+            };
+            let (alone, most) = made(1);
+            assert_eq!(most, 0);
+            let (together, most) = made(5);
+            let found: usize = alone.iter().map(|batch| batch.ids.len()).sum();
+            assert_eq!(found, 2 * 36 * echo.parse::<usize>().unwrap());
+            // Repeats are taken alone.
+            assert_eq!(most > 1, echo == "1", "{echo}: {most}");
+            assert_eq!(alone.len(), together.len());
+            for (a, b) in alone.iter().zip(&together) {
+                assert_eq!((&a.ids, &a.copies), (&b.ids, &b.copies));
+                for (name, array) in a.fields.iter() {
+                    assert_eq!(
+                        Some(array.bytes()),
+                        b.fields.get(name).map(|array| array.bytes()),
+                        "{echo}: {name}"
+                    );
+                }
+            }
+        }
+    }
 }
