@@ -141,7 +141,7 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
 
     An item is a dict of fields, or a tuple whose fields have these ``names``; by default the second of two is ``label``, and
     the first ``image`` where it is a picture of uint8, uint16 or PIL, ``bytes`` or ``text``, and otherwise ``data``. Several threads
-    ask for items at once. The order is exact and resumes exactly as that of files, and random numbers of functions
+    ask for items at once, for many by ``items.__getitems__(numbers)`` if there is such a function. The order is exact and resumes exactly as that of files, and random numbers of functions
     follow from seed, epoch and record; those that ``items[i]`` draws by itself are its own. A state is refused for another
     number of items, or another first or last one; those between are not compared.
     """

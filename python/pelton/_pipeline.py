@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
@@ -28,7 +29,7 @@ from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run, with_progress
 from ._stage import Calls, Chain, Function, here, opening
-from ._steps import Augment, Buckets, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps
+from ._steps import Augment, Buckets, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps, Windows
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
@@ -72,6 +73,33 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         self._divided = False
 
     # Selecting and ordering records.
+
+    def windows(
+        self, length: int, *, stride: int | None = None, targets: bool = True, dtype: Any = None
+    ) -> Pipeline[T]:
+        """Token ids in one array, cut into windows of ``length`` ids, which are the records: a bare array such as nanoGPT's
+        ``.bin``, with its ``dtype`` (``"uint16"``, ``"uint32"`` …), a ``.npy`` of one dimension, or the ``.bin`` of
+        Megatron-LM next to its ``.idx``. Call it on what ``pelton.load`` returns.
+
+        Batches have ``input`` and ``target``, the ids one further, ``[batch, length]``; without ``targets`` ``tokens``; all
+        int64. Functions of `map` get ``tokens`` as they are stored, with ``length + 1`` ids if there are targets. A window
+        begins every ``stride`` ids, by default ``length``: then every id is a target once an epoch, but the first and those
+        after the last whole window (a note counts them if they are more than a hundredth). Windows cross the ends of documents.
+        """
+        length, stride = whole("length", length, 1), whole("stride", length if stride is None else stride, 1)
+        if self._items is not None or self._data.get("format") or any(step.call != "load" for step in self._steps.steps):
+            raise ConfigurationError("call .windows() first, on what pelton.load(path) returns without `format`")
+        kinds = {"uint8": "u8", "uint16": "u16", "int16": "i16", "uint32": "u32", "int32": "i32", "int64": "i64"}
+        name = None
+        if dtype is not None:
+            with suppress(TypeError):
+                name = np.dtype(dtype).name
+            if name not in kinds:
+                raise ConfigurationError(f"`dtype` is {dtype!r}; ids are {', '.join(kinds)}")
+        format = f"windows:{length + bool(targets)}:{stride}" + ("" if name is None else f":{kinds[name]}")
+        made = self._then(Windows("windows", targets=bool(targets)))
+        made._data = {**self._data, "format": format}
+        return made
 
     def shuffle(self, buffer_size: None = None, *, seed: int = 0, order: str = "full") -> Pipeline[T]:
         """A new random order every epoch, by default a full one over all files, so there is no ``buffer_size`` to give.
@@ -646,6 +674,13 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     def _filled(self, batch: Batch) -> Batch:
         for name, column in self._batch_columns().items():
             batch[name] = taken(free(name, batch, column), batch.ids)
+        if self._steps.has("windows") and "tokens" in batch:
+            tokens = np.asarray(batch["tokens"], np.int64)
+            if self._steps.has_targets:
+                del batch["tokens"]
+                batch["input"], batch["target"] = tokens[:, :-1], tokens[:, 1:]
+            else:
+                batch["tokens"] = tokens
         included = self._steps.included
         return described(batch, included, self._running()) if included else batch
 
@@ -757,7 +792,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
                 chains.append(caller)
                 native = native.with_functions(caller, is_first, whole if self._items is None else None)
         ids = None if kept is None else np.flatnonzero(kept)
-        fill = self._filled if self._batch_columns() or steps.included else None
+        fill = self._filled if self._batch_columns() or steps.included or steps.has("windows") else None
         run = Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)
         run.peers = "peers" in terms
         return run

@@ -89,6 +89,13 @@ class MapBatches(Step):
 
 
 @dataclass(frozen=True, eq=False)
+class Windows(Step):
+    """Windows of token ids, with the ids one further as targets."""
+
+    targets: bool = True
+
+
+@dataclass(frozen=True, eq=False)
 class Buckets(Step):
     """Buckets, with lengths that are not a stored field."""
 
@@ -181,6 +188,11 @@ class Steps:
         """The length of each record, or a function that gives it."""
         given = [step.lengths for step in self.of(Buckets) if "lengths" in step.config]
         return given[-1] if given else None
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether windows of token ids end with the target of their last one."""
+        return any(step.targets for step in self.of(Windows))
 
     @property
     def world(self) -> World | None:

@@ -26,7 +26,7 @@ BARE = r"object has no attribute|object is not|invalid type|expected value|missi
 
 # Arguments that a call needs in addition to the wrong one.
 VALID: dict[str, dict[str, Any]] = {
-    "mix": {"pipelines": [], "shares": [1.0]}, "echo": {"times": "batch:2"}, "take": {"records": 5}, "skip": {"records": 5},
+    "mix": {"pipelines": [], "shares": [1.0]}, "echo": {"times": "batch:2"}, "windows": {"length": 4, "dtype": "uint8"}, "take": {"records": 5}, "skip": {"records": 5},
     "split": {"share_of_first": 0.5}, "filter": {"function": lambda sample: True}, "map": {"function": lambda sample: sample},
     "map_batches": {"function": lambda batch: batch}, "decode": {"kind": "image"}, "augment": {"steps": "flip"}, "resize": {"size": 8},
     "crop": {"size": 8}, "center_crop": {"size": 8}, "random_crop": {"size": 8}, "random_resized_crop": {"size": 8},

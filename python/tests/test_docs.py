@@ -44,6 +44,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clicks = ["clicked," + ",".join(f"f{i}" for i in range(8))]
     clicks += [",".join(map(str, [i % 2, *(i * (j + 3) % 11 for j in range(8))])) for i in range(200)]
     Path("clicks-0.csv").write_text("\n".join(clicks) + "\n")
+    Path("train.bin").write_bytes(b"".join(struct.pack("<H", i * 40_503 % 50_257) for i in range(3000)))
     Path("sorted.csv").write_text("".join(f"{i},{i * i},{i // 100}\n" for i in range(1000)))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 import warnings
 from pathlib import Path
@@ -345,3 +346,55 @@ def test_nulls_are_no_whole_numbers() -> None:
     arrow = pytest.importorskip("pyarrow")
     with pytest.raises(pelton.ConfigurationError, match="1 missing value"):
         pelton.from_arrays(x=arrow.chunked_array([[1, None]]))
+
+
+@pytest.mark.parametrize("stride", [None, 5])
+def test_windows_of_token_ids(tmp_path: Path, stride: int | None) -> None:
+    """As nanoGPT's `get_batch` cuts them, but each once an epoch."""
+    ids = np.random.default_rng(0).integers(0, 50_257, 1003).astype(np.uint16)
+    ids.tofile(tmp_path / "train.bin")
+    np.save(tmp_path / "train.npy", ids)
+    for name, dtype in (("train.bin", "uint16"), ("train.npy", None)):
+        data = pelton.load(tmp_path / name).windows(16, stride=stride, dtype=dtype)
+        starts = np.arange(0, len(ids) - 16, stride or 16)
+        pipeline = data.shuffle(seed=4).batch(8)
+        assert pipeline.records == len(starts)
+        seen = []
+        for batch in pipeline:
+            assert set(batch) == {"input", "target"} and batch["input"].dtype == batch["target"].dtype == np.int64
+            for record, given, target in zip(batch.ids, batch["input"], batch["target"], strict=True):
+                start = starts[record]
+                np.testing.assert_array_equal(given, ids[start : start + 16])
+                np.testing.assert_array_equal(target, ids[start + 1 : start + 17])
+            seen += batch.ids.tolist()
+        assert sorted(seen) == list(range(len(starts)))
+        if len(ids) - (used := starts[-1] + 17) > 10:
+            assert any(f"its last {len(ids) - used} of 1003 ids fill no window of 17" in note for note in pipeline.notes)
+        # One by one, and as stored by functions.
+        sample = next(iter(data))
+        np.testing.assert_array_equal(sample["target"], ids[1:17])
+        mapped = next(iter(data.map(lambda sample: {"sum": sample["tokens"].sum(dtype=np.int64), "n": len(sample["tokens"])}).batch(4)))
+        assert mapped["n"].tolist() == [17] * 4 and mapped["sum"][0] == ids[:17].sum(dtype=np.int64)
+    alone = next(iter(pelton.load(tmp_path / "train.npy").windows(10, targets=False).batch(3)))
+    np.testing.assert_array_equal(alone["tokens"], ids[:30].reshape(3, 10))
+    # Several files, and a run that goes on.
+    both = pelton.load([tmp_path / "train.bin", tmp_path / "train.bin"]).windows(16, dtype="uint16").shuffle(seed=1).batch(8)
+    loop = iter(both)
+    first = [next(loop) for _ in range(3)]
+    state = loop.state_dict()
+    rest = [batch.ids.tolist() for batch in loop]
+    both.load_state_dict(state)
+    assert [batch.ids.tolist() for batch in both] == rest and len(first) == 3
+
+
+def test_what_has_no_windows(tmp_path: Path) -> None:
+    np.arange(100, dtype=np.uint16).tofile(tmp_path / "a.bin")
+    for call, said in [
+        (lambda data: data.windows(10).batch(2), "does not tell the type of its ids"),
+        (lambda data: data.windows(200, dtype="uint16").batch(2), "it has 100 ids, fewer than a window of 201"),
+        (lambda data: data.windows(10, dtype="float32"), "`dtype` is 'float32'; ids are uint8"),
+        (lambda data: data.shuffle().windows(10, dtype="uint16"), "call .windows() first"),
+        (lambda data: data.windows(0, dtype="uint16"), "`length` is 0"),
+    ]:
+        with pytest.raises((pelton.ConfigurationError, pelton.DataError), match=re.escape(said)):
+            list(call(pelton.load(tmp_path / "a.bin")))

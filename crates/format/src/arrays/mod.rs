@@ -8,3 +8,4 @@ pub(crate) mod npy;
 pub(crate) mod npz;
 pub(crate) mod packed;
 pub(crate) mod raw_records;
+pub(crate) mod windows;

@@ -157,6 +157,15 @@ impl DataFile {
             Places::Fixed { from, bytes } => {
                 format!("by arithmetic: {bytes} bytes each from byte {from} on")
             }
+            Places::Spaced {
+                from,
+                stride,
+                bytes,
+            } => {
+                format!(
+                    "by arithmetic: {bytes} bytes each, one every {stride} bytes from byte {from} on"
+                )
+            }
             Places::Cut { bytes, .. } => {
                 format!("by arithmetic: {bytes} bytes each, and the last one shorter")
             }

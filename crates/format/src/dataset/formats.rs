@@ -8,6 +8,7 @@ use crate::arrays::npy::matrix::Npy;
 use crate::arrays::npz::Npz;
 use crate::arrays::packed::rows::Packed;
 use crate::arrays::raw_records::RawRecords;
+use crate::arrays::windows::Windows;
 #[cfg(feature = "columns")]
 use crate::columns::{Columns, Kind};
 use crate::locate::format::{Format, Match};
@@ -48,6 +49,7 @@ static FORMATS: &[&dyn Format] = &[
     &Tokens,
     &Bytes,
     &RawRecords,
+    &Windows,
     &JsonLines { selects: false },
     &JsonLines { selects: true },
     &Npz { selects: false },

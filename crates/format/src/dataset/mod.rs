@@ -437,7 +437,7 @@ impl Dataset {
     /// How long records are.
     pub fn record_bytes(&self) -> RecordBytes {
         let mut fixed = self.files.iter().map(|file| match file.places {
-            Places::Fixed { bytes, .. } => Some(bytes),
+            Places::Fixed { bytes, .. } | Places::Spaced { bytes, .. } => Some(bytes),
             Places::Cut { .. } | Places::Listed { .. } | Places::Files(_) => None,
         });
         let first = fixed.next().flatten();
@@ -662,7 +662,10 @@ impl<'a> Cursor<'a> {
         self.file = number;
         let i = id - file.first_id;
         let (starts, end) = match &file.places {
-            Places::Fixed { .. } | Places::Cut { .. } | Places::Files(_) => {
+            Places::Fixed { .. }
+            | Places::Spaced { .. }
+            | Places::Cut { .. }
+            | Places::Files(_) => {
                 let (offset, length) = file.places.get(i);
                 return Location {
                     file: number as u32,

@@ -31,3 +31,4 @@ mod streams;
 mod support;
 mod tar_files;
 mod tfrecords;
+mod windows;

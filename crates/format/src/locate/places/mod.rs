@@ -31,6 +31,8 @@ pub(crate) const IN_FILE: &str = "in the file";
 pub(crate) enum Places {
     /// Each `bytes` long, from `from` on.
     Fixed { from: u64, bytes: u64 },
+    /// Each `bytes` long, `stride` bytes after the start of the one before, the first at `from`: they may overlap.
+    Spaced { from: u64, stride: u64, bytes: u64 },
     /// Each `bytes` long, from the start of the file on, except the last, which ends at `end`.
     Cut { bytes: u64, end: u64 },
     /// From each start to the next, the last to `end`.
@@ -58,6 +60,11 @@ impl Places {
     pub(crate) fn get(&self, i: u64) -> (u64, u64) {
         match self {
             Places::Fixed { from, bytes } => (from + i * bytes, *bytes),
+            Places::Spaced {
+                from,
+                stride,
+                bytes,
+            } => (from + i * stride, *bytes),
             Places::Cut { bytes, end } => {
                 let start = i * bytes;
                 (start, (*bytes).min(end - start))
@@ -74,7 +81,10 @@ impl Places {
     pub(crate) fn heap_bytes(&self) -> u64 {
         match self {
             // The set's memory is counted with its file.
-            Places::Fixed { .. } | Places::Cut { .. } | Places::Files(_) => 0,
+            Places::Fixed { .. }
+            | Places::Spaced { .. }
+            | Places::Cut { .. }
+            | Places::Files(_) => 0,
             Places::Listed { starts, .. } => starts.heap_bytes(),
         }
     }
