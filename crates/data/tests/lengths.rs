@@ -148,7 +148,7 @@ fn a_field_a_file_or_the_program_says_how_long_records_are() {
         });
         assert_eq!(kept.count(), 2, "of two fields");
         // Evaluation has no buckets, and needs no lengths.
-        let measured = others[2].evaluation(opened, context).unwrap();
+        let measured = others[2].evaluation(opened, None, context).unwrap();
         assert!(measured.plan().bucket_layout().is_none());
         // A filter uses the same lengths.
         let kept = PipelineConfig {

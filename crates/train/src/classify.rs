@@ -32,6 +32,11 @@ pelton_key::names! {
 const MANY: u64 = 64;
 const DEAR: f64 = 2.0;
 
+/// Most classes among which the nearest to features, and those nearest to one another, are found at a bearable cost: with
+/// a million, `near` takes 15 times as long as `knn`, whose graph takes time with the square of the classes.
+const MOST_BY_FEATURES: u64 = 250_000;
+const MOST_IN_GRAPHS: u64 = 2_000_000;
+
 /// Classes that then take part, over the examples of a batch, and bounds on their part of all.
 const ACTIVE: f64 = 16.0;
 const LEAST_PART: f64 = 0.01;
@@ -44,7 +49,7 @@ const LEAST_TESTED: u64 = 10_000;
 /// How the classes of a step are chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum HeadChoice {
-    /// `near` where there are many classes and the head costs more than the net, `full` otherwise.
+    /// `full`; where there are many classes and the head costs more than the net `near`, then `knn` and `sampled`.
     Auto,
     /// This way.
     Kind(HeadKind),
@@ -53,7 +58,7 @@ pub enum HeadChoice {
 impl HeadChoice {
     fn help() -> String {
         format!(
-            "Classes of a step: auto, {} (default: auto, which is near if there are {MANY} classes or more for an example of the batch and a full head has {DEAR} times the multiplications of the net, and full otherwise); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
+            "Classes of a step: auto, {} (default: auto, which is near if there are {MANY} classes or more for an example of the batch and a full head has {DEAR} times the multiplications of the net, knn above {MOST_BY_FEATURES} and sampled above {MOST_IN_GRAPHS} classes, and full otherwise); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
             listed(HeadKind::FORMS)
         )
     }
@@ -69,9 +74,16 @@ impl HeadChoice {
             HeadChoice::Auto => {
                 let active = ACTIVE * batch as f64 / classes as f64;
                 let active = active.clamp(LEAST_PART, MOST_PART);
-                HeadKind::Near {
-                    active: (1000.0 * active).round() / 1000.0,
-                    drawn: 0.5,
+                let active = (1000.0 * active).round() / 1000.0;
+                let drawn = 0.5;
+                match classes {
+                    ..=MOST_BY_FEATURES => HeadKind::Near { active, drawn },
+                    ..=MOST_IN_GRAPHS => HeadKind::Knn {
+                        neighbours: 10,
+                        active,
+                        drawn,
+                    },
+                    _ => HeadKind::Sampled { active },
                 }
             }
         }

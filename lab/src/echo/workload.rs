@@ -164,7 +164,11 @@ impl Workload {
             look_every: (budget / batch / LOOKS).max(1),
             step_s: 0.0,
             ratio: config.experiment.ratio,
-            test: held_out_batches(&prepared.evaluation(&held_out, context)?, targets, context)?,
+            test: held_out_batches(
+                &prepared.evaluation(&held_out, None, context)?,
+                targets,
+                context,
+            )?,
             net,
             fit,
             targets,

@@ -425,7 +425,8 @@ fn a_run_says_what_its_budget_holds() {
     assert_eq!(chosen(8192, 2.0), "near:0.25:0.5");
     assert_eq!(chosen(100_000, 1.9), "full");
     assert_eq!(chosen(100_000, 2.1), "near:0.02:0.5");
-    assert_eq!(chosen(10_000_000, 50.0), "near:0.01:0.5");
+    assert_eq!(chosen(1_000_000, 50.0), "knn:10:0.01:0.5");
+    assert_eq!(chosen(10_000_000, 50.0), "sampled:0.01");
     // Hardly anything is left for classes outside the batch.
     for (kind, larger) in [
         ("sampled:0.05", "sampled:0.33"),
