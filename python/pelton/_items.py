@@ -43,7 +43,7 @@ class Items:
         if len(self.parts) == 1 and len(records) > 1 and hasattr(self.parts[0], "__getitems__"):
             with suppress(Exception):  # What fails is found out one by one.
                 items = self.parts[0].__getitems__(list(records))
-                if len(items) == len(records):
+                if isinstance(items, (list, tuple)) and len(items) == len(records):
                     return [self.named(item) for item in items]
         made: list[Made] = []
         for record, key in zip(records, keys):

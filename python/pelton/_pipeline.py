@@ -297,8 +297,8 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
         With ``batched`` the function gets columns of at most so many records at once, fewer at ends, and returns columns with
         an entry for each: arrays where numbers have one type and shape, lists of bytes and others. Which records come together
-        depends on threads, so that a function must treat each by itself; ``rng`` is then a sequence of generators, one a record.
-        One that raises is called again on each record alone.
+        depends on threads, so that a function must treat each by itself; ``rng`` is then a sequence of generators, one a record,
+        and what it draws from PyTorch follows from the first of them. One that raises is called again on each record alone.
 
         ``processes`` is how many worker processes call it instead, for functions that hold Python's lock; what comes
         out is the same. They start with the first loop, import the function (so it must be picklable, and a program

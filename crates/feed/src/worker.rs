@@ -353,7 +353,11 @@ impl<'s> Worker<'s> {
                 samples.push((sample, self.appearance(stage, building, *i)));
             }
         }
-        let results = self.shared.stages.list()[stage].run_together(&mut samples);
+        let runs = &self.shared.stages.list()[stage];
+        let mut results = Vec::with_capacity(samples.len());
+        for some in samples.chunks_mut(runs.together()) {
+            results.extend(runs.run_together(some));
+        }
         self.own.took[stage] += began.elapsed();
         self.own.ran[stage] += places.len() as u64;
         for (place, result) in places.into_iter().zip(results) {
