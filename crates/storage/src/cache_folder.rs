@@ -22,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 use rayon::prelude::*;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::whole_file::{WholeFile, is_abandoned, is_temporary_name};
+use crate::whole_file::{WholeFile, is_temporary_name, remove_if_abandoned};
 use crate::{StorageError, in_parallel, regular_file};
 
 /// The variable that limits the folder, in GB.
@@ -236,8 +236,8 @@ fn evict(folder: &Path, limit: Option<u64>) {
                 status.blocks() * 512,
                 path,
             ));
-        } else if is_abandoned(&path) {
-            let _ = fs::remove_file(path);
+        } else {
+            remove_if_abandoned(&path);
         }
     }
     let mut used: u64 = files.iter().map(|(_, bytes, _)| bytes).sum();
@@ -247,7 +247,7 @@ fn evict(folder: &Path, limit: Option<u64>) {
         if used <= limit {
             break;
         }
-        if is_abandoned(&path) && fs::remove_file(&path).is_ok() {
+        if remove_if_abandoned(&path) {
             tracing::info!(path = %path.display(), "removed from the cache, which is at its limit");
             used -= bytes;
         }

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::whole_file::{is_abandoned, temporary_in};
+use crate::whole_file::{remove_if_abandoned, temporary_in};
 use crate::{Granularity, LocalFile, LocalMode, LocalOptions, RangeRead, Storage};
 use crate::{StorageError, StorageErrorKind, direct};
 
@@ -25,9 +25,7 @@ fn remove_left_over(folder: &Path) {
         .filter_map(Result::ok);
     let is_ours = |name: &[u8]| name.starts_with(PREFIX.as_bytes());
     for entry in entries.filter(|entry| is_ours(entry.file_name().as_encoded_bytes())) {
-        if is_abandoned(&entry.path()) {
-            let _ = fs::remove_file(entry.path());
-        }
+        remove_if_abandoned(&entry.path());
     }
 }
 
@@ -245,6 +243,21 @@ fn is_full(error: &io::Error) -> bool {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    /// One does not take another's new file, which is not locked yet, for one that a kill left.
+    #[test]
+    fn several_are_made_in_a_folder_at_once() {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        std::thread::scope(|scope| {
+            for _ in 0..6 {
+                scope.spawn(|| {
+                    for _ in 0..400 {
+                        ScratchFile::create(folder.path(), 0).expect("create");
+                    }
+                });
+            }
+        });
+    }
 
     #[test]
     fn a_file_that_a_kill_left_is_removed_unless_in_use() {

@@ -59,11 +59,15 @@ pub(crate) fn temporary_in(
     }
 }
 
-/// Whether it is a file that no process has a lock on; false on file systems without locks.
-pub(crate) fn is_abandoned(path: &Path) -> bool {
-    let lock = |file: &File| flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
-    path.symlink_metadata().is_ok_and(|found| found.is_file())
-        && File::open(path).is_ok_and(|file| lock(&file))
+/// Removes a file that no process has a lock on; not on file systems without locks. It is locked meanwhile, so that one
+/// that another process has just made is either not removed, or gone when that locks it.
+pub(crate) fn remove_if_abandoned(path: &Path) -> bool {
+    let is_file = path.symlink_metadata().is_ok_and(|found| found.is_file());
+    let Some(file) = is_file.then(|| File::open(path).ok()).flatten() else {
+        return false;
+    };
+    let locked = flock(&file, FlockOperation::NonBlockingLockExclusive);
+    locked.is_ok() && std::fs::remove_file(path).is_ok()
 }
 
 /// A file being written, which gets its name when it is complete. Dropped before, it is deleted.
@@ -186,8 +190,8 @@ fn remove_abandoned(folder: &Path, prefix: &str) {
         let is_one = name.as_encoded_bytes().starts_with(prefix.as_bytes())
             && is_temporary_name(&name)
             && entry.file_type().is_ok_and(|kind| kind.is_file());
-        if is_one && is_abandoned(&entry.path()) {
-            drop(std::fs::remove_file(entry.path()));
+        if is_one {
+            remove_if_abandoned(&entry.path());
         }
     }
 }

@@ -76,14 +76,16 @@ impl HeadChoice {
                 let active = active.clamp(LEAST_PART, MOST_PART);
                 let active = (1000.0 * active).round() / 1000.0;
                 let drawn = 0.5;
-                match classes {
-                    ..=MOST_BY_FEATURES => HeadKind::Near { active, drawn },
-                    ..=MOST_IN_GRAPHS => HeadKind::Knn {
+                if classes <= MOST_BY_FEATURES {
+                    HeadKind::Near { active, drawn }
+                } else if classes <= MOST_IN_GRAPHS {
+                    HeadKind::Knn {
                         neighbours: 10,
                         active,
                         drawn,
-                    },
-                    _ => HeadKind::Sampled { active },
+                    }
+                } else {
+                    HeadKind::Sampled { active }
                 }
             }
         }
