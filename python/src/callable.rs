@@ -25,7 +25,7 @@ pub(crate) struct Callable {
     pub when: When,
     /// Most samples of a call.
     pub together: usize,
-    /// Labels of samples, where records have some beside their fields.
+    /// Labels of samples, where records have some that are not among their fields.
     pub labels: Option<Labels>,
     /// Where it makes records: what is known of their fields.
     pub makes: Option<FieldSpecs>,
