@@ -13,7 +13,7 @@ use pelton_key::{KeyedRng, Stage, key};
 use pelton_plan::Place;
 
 use crate::building::{BatchHeader, Building, Example, HeldExample, Made, SampleSource};
-use crate::dispatch::{chunk_of, example_key, send_parts};
+use crate::dispatch::{chunk_of, keys, send_parts};
 use crate::error::FeedError;
 use crate::options::{AutoEcho, EchoPoint};
 use crate::shared::Shared;
@@ -157,7 +157,7 @@ impl Repeats {
                     position: held.position,
                     label: held.held.label,
                     copy: copy.max(1),
-                    key: example_key(epoch_key, held.position, copy),
+                    keys: keys(epoch_key, held.position, copy),
                     piece: None,
                     source: SampleSource::Held(held.held),
                 }

@@ -33,8 +33,8 @@ pub(crate) struct Example {
     pub position: u64,
     pub label: u32,
     pub copy: u32,
-    /// Key of its randomness.
-    pub key: u64,
+    /// Keys of its randomness: of the stages that run once for all its copies, and of the others.
+    pub keys: [u64; 2],
     /// Packing: the elements of the sample that are put here, if not all.
     pub piece: Option<Range<usize>>,
     pub source: SampleSource,

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 
 use crossbeam_channel::Sender;
 use pelton_format::{ContentSum, Row, RowTable};
+use pelton_image::example_key;
 use pelton_key::{Stage, key};
 use pelton_plan::{Draw, Place, Plan};
 
@@ -150,11 +151,7 @@ impl Dispatcher {
                 position: draw.position,
                 label,
                 copy: draw.copy,
-                key: example_key(
-                    epoch_key,
-                    draw.position,
-                    augmented_as(&self.shared, &self.stream, &draw),
-                ),
+                keys: keys_of(&self.shared, &self.stream, epoch_key, &draw),
                 piece: step.pieces.get(i).cloned(),
                 source,
             });
@@ -255,7 +252,7 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
             position: draw.position,
             label: 0,
             copy: draw.copy,
-            key: example_key(epoch_key, draw.position, augmented_as(shared, stream, draw)),
+            keys: keys_of(shared, stream, epoch_key, draw),
             piece: None,
             source: SampleSource::InPlace,
         })
@@ -280,11 +277,16 @@ fn in_place_batch(shared: &Shared, stream: &Plan, step: &PlannedStep) -> Buildin
     Building::new(header_of(step), examples, None, places, chunk)
 }
 
-/// The copy index for augmenting a draw: repeats after augmentation are equal to the fresh one.
-fn augmented_as(shared: &Shared, stream: &Plan, draw: &Draw) -> u32 {
-    let again =
-        shared.options.echo_point != EchoPoint::AfterAugment && stream.batch_echo().is_none();
-    if again { draw.copy } else { 0 }
+/// The keys of the randomness of a draw.
+pub(crate) fn keys_of(shared: &Shared, stream: &Plan, epoch_key: u64, draw: &Draw) -> [u64; 2] {
+    let again = shared.options.echo_point != EchoPoint::AfterAugment;
+    let again = again && stream.batch_echo().is_none();
+    keys(epoch_key, draw.position, if again { draw.copy } else { 0 })
+}
+
+/// The keys of stages that run once for all copies, and of the others. Repeats after augmentation have copy 0.
+pub(crate) fn keys(epoch_key: u64, position: u64, copy: u32) -> [u64; 2] {
+    [0, copy].map(|copy| example_key(epoch_key, position, copy))
 }
 
 /// Examples in a task: few enough that every thread has several tasks of a batch, so a batch is soon ready.
@@ -340,9 +342,4 @@ pub(crate) fn header_of(step: &PlannedStep) -> BatchHeader {
         drawn: step.drawn,
         is_repeat: step.is_repeat,
     }
-}
-
-/// The key of the randomness of one appearance of an example.
-pub(crate) fn example_key(epoch_key: u64, position: u64, copy: u32) -> u64 {
-    pelton_image::example_key(epoch_key, position, copy)
 }

@@ -20,12 +20,12 @@ use pelton_plan::{Draw, Place, Plan};
 use crate::bad_seen::BadSeen;
 use crate::building::{Building, Example, Places, SampleSource};
 use crate::collate;
-use crate::dispatch::{example_key, header_of};
+use crate::dispatch::{header_of, keys_of};
 use crate::error::FeedError;
 use crate::id_reader::{IdReader, RowsById};
 use crate::known_fields::KnownFields;
 use crate::loader;
-use crate::options::{BadExamples, EchoPoint, LoaderOptions};
+use crate::options::{BadExamples, LoaderOptions};
 use crate::sample::Value;
 use crate::shared::Shared;
 use crate::stage::Slots;
@@ -222,20 +222,18 @@ impl Samples {
 
     fn examples(&self, step: &PlannedStep, found: &RowsById) -> Vec<Example> {
         let epoch_key = key(self.plan.seed(), step.place.epoch, Stage::Augment);
-        let again = self.shared.options.echo_point != EchoPoint::AfterAugment;
         let mut examples = Vec::with_capacity(step.draws.len());
         for (i, (draw, _)) in step.draws.iter().enumerate() {
             let (label, source) = match found.row_of(draw.id) {
                 Ok(row) => (found.rows.label(*row as usize), SampleSource::Row(*row)),
                 Err(problem) => (0, SampleSource::Missing(problem.clone())),
             };
-            let copy = if again { draw.copy } else { 0 };
             examples.push(Example {
                 id: draw.id,
                 position: draw.position,
                 label,
                 copy: draw.copy,
-                key: example_key(epoch_key, draw.position, copy),
+                keys: keys_of(&self.shared, &self.plan, epoch_key, draw),
                 piece: step.pieces.get(i).cloned(),
                 source,
             });

@@ -110,7 +110,7 @@ pub struct Appearance {
     pub id: u64,
     /// Index into the data set's label list.
     pub label: u32,
-    /// How often the example came out before in this epoch.
+    /// How often the example came out before in this epoch; 0 in stages that run once for all its copies.
     pub copy: u32,
     /// A key for the randomness of this appearance: hash of seed, epoch, example and copy.
     pub key: u64,

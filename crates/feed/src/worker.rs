@@ -381,13 +381,13 @@ impl<'s> Worker<'s> {
     /// The appearance of an example in a stage.
     fn appearance(&self, stage: usize, building: &Building, i: usize) -> Appearance {
         let example = &building.examples[i];
-        // Stages that run once have the copy index 0 for all copies.
-        let once = self.shared.stages.once(self.shared.options.echo_point);
+        // Stages that run once run alike for whichever copy is made first.
+        let once = stage < self.shared.stages.once(self.shared.options.echo_point);
         Appearance {
             id: example.id,
             label: building.label(i),
-            copy: if stage < once { 0 } else { example.copy },
-            key: example.key,
+            copy: if once { 0 } else { example.copy },
+            key: example.keys[usize::from(!once)],
             first: self.first_epoch && example.is_fresh(),
         }
     }

@@ -11,8 +11,8 @@ use std::time::Duration;
 use crate::fixtures::open;
 use pelton_batch::{Array, Batch, Layout};
 use pelton_feed::{
-    AutoEcho, BadExamples, Collate, EchoPoint, FeedError, Function, Loader, LoaderOptions,
-    LoaderState, Stages, TEXT, Value,
+    Appearance, AutoEcho, BadExamples, Collate, EchoPoint, FeedError, Function, Loader,
+    LoaderOptions, LoaderState, Sample, StageFailure, Stages, TEXT, Value,
 };
 use pelton_fetch::Access;
 use pelton_fetch::FetchError;
@@ -120,9 +120,9 @@ pub fn planned(stream: &Plan, epochs: u64) -> Vec<(u64, u64, Vec<u64>, Vec<u32>)
     all
 }
 
-/// Marks every sample with the random key of its appearance, instead of an augmentation.
+/// Marks every sample with the random keys of its read and of its appearance, instead of augmentations.
 pub fn marked() -> Stages {
-    ragged().then(marking())
+    ragged().then(Function::at_read(mark)).then(marking())
 }
 
 pub fn ragged() -> Stages {
@@ -130,14 +130,16 @@ pub fn ragged() -> Stages {
 }
 
 pub fn marking() -> Function {
-    Function::at_appearance(|sample, appearance| {
-        let Some(Value::Bytes(bytes)) = sample.get_mut(TEXT) else {
-            return Err("lines are bytes".into());
-        };
-        let mark = format!(" #{:016x}", appearance.key);
-        bytes.to_mut().extend_from_slice(mark.as_bytes());
-        Ok(())
-    })
+    Function::at_appearance(mark)
+}
+
+fn mark(sample: &mut Sample<'_>, appearance: &Appearance) -> Result<(), StageFailure> {
+    let Some(Value::Bytes(bytes)) = sample.get_mut(TEXT) else {
+        return Err("lines are bytes".into());
+    };
+    let mark = format!(" #{:016x}", appearance.key);
+    bytes.to_mut().extend_from_slice(mark.as_bytes());
+    Ok(())
 }
 
 pub fn all_kinds() -> Vec<(PlanSpec, EchoPoint)> {
