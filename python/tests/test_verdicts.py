@@ -30,9 +30,9 @@ def test_near_comes_closest_to_the_full_head() -> None:
         _, full, _ = found[data, "full"]
         below = {head: statistics.mean(below) for (of, head), (_, _, below) in found.items() if of == data and head != "full"}
         assert below["near:0.1"] == min(below.values())
-        assert below["near:0.1"] <= (0.5 if data.startswith("families") else 1.5), data
+        assert below["near:0.1"] <= (0.5 if data.startswith("families") else 1.0), data
         if "near:0.05" in below:
-            assert below["near:0.05"] <= 1.0
+            assert below["near:0.05"] <= 0.5
         row = next(line for line in page.splitlines() if line.startswith(f"| `{data}` "))
         columns = [head for head in ("near:0.1", "near:0.05", "knn:10:0.1", "sampled:0.1") if head in below]
         cells = [f"{statistics.mean(full):.1f} %", *(f"{below[head]:.2f}" for head in columns)]

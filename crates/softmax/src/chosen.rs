@@ -17,7 +17,7 @@ use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Measured, Scored, Sums};
 use crate::index::unit;
 use crate::means::Means;
-use crate::near::{LISTED, Lists, TOP, add_nearest};
+use crate::near::{LISTED, Lists, TOP, draw};
 use crate::neighbours::Neighbours;
 use crate::rows::{ClassRows, Update, Wait};
 
@@ -179,16 +179,18 @@ impl ChosenHead {
             self.graph_s += began.elapsed().as_secs_f64();
         }
         let lists = lists.as_mut().expect("made above");
-        let nearness = lists.nearness(&self.head, classes, &unit, &self.comm)?;
-        let budget = self.options.kind.budget(classes, self.options.correct);
-        let (selection, own) = (&mut self.selection, self.head.rows().classes());
-        selection.begin(own.clone(), labels);
-        add_nearest(&nearness, labels, budget.near, own, selection, &self.comm)?;
-        let (draws, key) = (&mut self.draws, self.key);
-        let chosen = selection.choose(budget, classes, key, draws, &self.comm)?;
-        self.head.wake(Active::Rows(chosen.rows, chosen.counts));
-        self.active = Some((chosen.rows.to_vec(), chosen.counts.to_vec()));
-        self.taking_part = chosen.active;
+        let shares = lists.shares(&self.head, classes, &unit, &self.comm)?;
+        let all = self.options.kind.budget(classes, true).all;
+        let (own, key, comm) = (self.head.rows().classes(), self.key, &self.comm);
+        let (rows, mut counts) = draw(&shares, labels, (classes, all), own, key, comm)?;
+        if !self.options.correct {
+            counts.fill(1.0);
+        }
+        let mut active = [rows.len() as u64];
+        comm.all_reduce(&mut active, Reduction::Sum)?;
+        self.taking_part = active[0];
+        self.head.wake(Active::Rows(&rows, &counts));
+        self.active = Some((rows, counts));
         Ok(())
     }
 
@@ -486,7 +488,7 @@ impl ClassHead for ChosenHead {
             }
             _ => (),
         }
-        if !matches!(self.choice, Choice::All) {
+        if !matches!(self.choice, Choice::All | Choice::Lists(_)) {
             all.push(self.of_rank(DRAWS, self.draws.numbers()));
         }
         all

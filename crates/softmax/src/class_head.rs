@@ -28,12 +28,10 @@ pub enum HeadKind {
         /// Part of those that is kept for drawn ones, below 1.
         drawn: f64,
     },
-    /// Those most likely for any example of the batch by its features, and drawn ones.
+    /// Drawn by how likely they are for any example of the batch by its features.
     Near {
         /// Part of the classes that take part.
         active: f64,
-        /// Part of those that is kept for drawn ones, below 1.
-        drawn: f64,
     },
     /// Those of the batch, and others drawn evenly (Partial FC: An et al., 2022).
     Sampled {
@@ -61,7 +59,7 @@ impl HeadKind {
     /// How each is written.
     pub const FORMS: &[&str] = &[
         "full",
-        "near[:ACTIVE[:DRAWN]]",
+        "near[:ACTIVE]",
         "knn[:K[:ACTIVE[:DRAWN]]]",
         "sampled[:ACTIVE]",
         "selective[:TREES[:ACTIVE]]",
@@ -72,7 +70,7 @@ impl HeadKind {
     pub fn share(self) -> f64 {
         match self {
             HeadKind::Full | HeadKind::Mach { .. } => 1.0,
-            HeadKind::Near { active, .. }
+            HeadKind::Near { active }
             | HeadKind::Knn { active, .. }
             | HeadKind::Sampled { active }
             | HeadKind::Selective { active, .. } => active,
@@ -83,7 +81,7 @@ impl HeadKind {
     pub fn with_share(mut self, share: f64) -> HeadKind {
         match &mut self {
             HeadKind::Full | HeadKind::Mach { .. } => (),
-            HeadKind::Near { active, .. }
+            HeadKind::Near { active }
             | HeadKind::Knn { active, .. }
             | HeadKind::Sampled { active }
             | HeadKind::Selective { active, .. } => *active = share,
@@ -94,7 +92,7 @@ impl HeadKind {
     /// How many of `classes` may take part in a step.
     pub fn budget(self, classes: u64, corrected: bool) -> Budget {
         let drawn = match self {
-            HeadKind::Near { drawn, .. } | HeadKind::Knn { drawn, .. } => drawn,
+            HeadKind::Knn { drawn, .. } => drawn,
             _ => 0.0,
         };
         let all = (self.share() * classes as f64).round();
@@ -144,7 +142,6 @@ impl FromStr for HeadKind {
             "full" => HeadKind::Full,
             "near" => HeadKind::Near {
                 active: part(next(0.1)?)?,
-                drawn: below_1(next(0.5)?)?,
             },
             "knn" => HeadKind::Knn {
                 neighbours: whole(next(10.0)?)?,
@@ -180,7 +177,7 @@ impl fmt::Display for HeadKind {
                 active,
                 drawn,
             } => write!(f, "knn:{neighbours}:{active}:{drawn}"),
-            HeadKind::Near { active, drawn } => write!(f, "near:{active}:{drawn}"),
+            HeadKind::Near { active } => write!(f, "near:{active}"),
             HeadKind::Sampled { active } => write!(f, "sampled:{active}"),
             HeadKind::Selective { trees, active } => write!(f, "selective:{trees}:{active}"),
             HeadKind::Mach {
@@ -405,7 +402,7 @@ mod tests {
     fn heads_are_text_and_back() {
         for text in [
             "full",
-            "near:0.1:0.25",
+            "near:0.25",
             "knn:12:0.1:0.25",
             "knn:12:0.1:0",
             "sampled:0.5",

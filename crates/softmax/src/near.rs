@@ -1,17 +1,20 @@
-//! The classes near the features of a batch.
+//! Classes drawn by how likely they are for an example of the batch.
 //!
 //! Where classes resemble each other, few of them share nearly all of the probability that an example leaves to wrong
 //! classes, and they are those near its features, not those near the vector of its label. Products with all class
-//! vectors find them: a third of the operations of a full step. A class counts by how far its logit is below the
-//! largest of the example; by the logits alone, examples that are sure of their class would take the room of others.
+//! vectors find them: a third of the operations of a full step. A class has a chance by its largest share of an
+//! example's softmax, and all have the part [`EVEN`] of it alike. The draw is priority sampling (Duffield, Lund and
+//! Thorup, 2007): of class j with the chance q_j and its own random number u_j the k largest q_j/u_j take part, and with
+//! the next as τ each stands for max(1, τ/q_j) classes. So their number is fixed, the largest are always there, and any
+//! sum over classes has the right mean.
 //!
 //! From [`LISTED`] classes on, k-means divides the class vectors into lists, and an example looks only at the classes of
 //! the nearest ones: as few lists as find the share [`RECALL`] of the [`TOP`] nearest classes of a batch. With more the
 //! nets learn no better. Vectors are compared as they are in the step, apart from pending momentum; only the lists age,
 //! and are made again after a while.
 //!
-//! No part of the choice depends on how rows are divided: all ranks learn the same centres, and a logit has the same
-//! bits in every list.
+//! No part of the choice depends on how rows are divided: all ranks learn the same centres, a logit has the same bits in
+//! every list, and sums are of whole numbers.
 //!
 //! Cost for N classes of d numbers, of which a step takes the share a, and a batch of B, in operations: 2·N·B·d without
 //! lists. With L = √N lists of which an example looks at p, 2·B·d·(L + p·N/L), and a build of about 2·N·L·d every
@@ -20,6 +23,7 @@
 use std::ops::Range;
 
 use pelton_comm::{Comm, Reduction};
+use pelton_kernels::math::exp;
 use pelton_kernels::simd::{self, Kernel, Simd};
 use pelton_kernels::{Matrix, PackedMatrix, Precision, gemm_packed};
 use pelton_key::{KeyedRng, mix};
@@ -28,7 +32,6 @@ use rayon::prelude::*;
 use crate::clusters::{assign, centres};
 use crate::draws::{in_parts, of_parts};
 use crate::error::HeadError;
-use crate::graph::Selection;
 use crate::head::{Head, Scratch};
 
 /// Classes from which on there are lists.
@@ -42,8 +45,14 @@ pub(crate) const TOP: usize = 8;
 const RECALL: f64 = 0.95;
 /// More than one list in so many is as dear as all: products of whole blocks are faster.
 const MOST_SHARE: usize = 4;
-/// Class vectors that one task multiplies.
+/// Class vectors that one task multiplies: sums of this many [`ONE`]s fit 32 bits.
 const TALL: usize = 256;
+/// Part of the chances that all classes have alike.
+const EVEN: f64 = 0.2;
+/// Unit of exponentials in whole numbers.
+const ONE: f32 = 2_097_152.0;
+/// Added to a number from 0 to 2^22, it leaves the nearest whole number in the low bits.
+const ROUND: f32 = 12_582_912.0;
 /// Products that are kept at once.
 const KEPT: u64 = 16 << 20;
 
@@ -235,10 +244,9 @@ impl Lists {
         .collect()
     }
 
-    /// Of each row how far its logit is from the largest of an example of `unit` \[batch, d\], among the classes that the
-    /// example looks at, at best: 0 or less, −∞ for rows that none looks at. `classes` are those of all ranks, which
-    /// call it.
-    pub(crate) fn nearness(
+    /// Of each row the logarithm of its largest share in an example of `unit` \[batch, d\], among the classes that the
+    /// example looks at: 0 or less, −∞ for rows that none looks at. `classes` are those of all ranks, which call it.
+    pub(crate) fn shares(
         &mut self,
         head: &Head,
         classes: u64,
@@ -317,6 +325,23 @@ impl Lists {
                 .map(|&example| numbers[example as usize])
                 .collect()
         };
+        let parts: Vec<Vec<u32>> = (tiles.par_iter().zip(&logits))
+            .map(|((list, _), (logits, _))| {
+                let mut sums = vec![0; visits[*list].len()];
+                simd::run(level, Exponentials(logits, &of(&most, *list), &mut sums));
+                sums
+            })
+            .collect();
+        let mut sums = vec![0_u64; examples];
+        for ((list, _), part) in tiles.iter().zip(parts) {
+            for (&example, sum) in visits[*list].iter().zip(part) {
+                sums[example as usize] += u64::from(sum);
+            }
+        }
+        comm.all_reduce(&mut sums, Reduction::Sum)?;
+        for (most, sum) in most.iter_mut().zip(sums) {
+            *most += (sum as f64 / f64::from(ONE)).ln() as f32;
+        }
         let found: Vec<Vec<f32>> = (tiles.par_iter().zip(&mut logits))
             .map(|((list, _), (logits, _))| {
                 let width = visits[*list].len();
@@ -335,33 +360,43 @@ impl Lists {
     }
 }
 
-/// Adds the nearest classes to a selection that has those of the batch, as many as there is room for; of equally near
-/// ones the class with the smaller id. `nearness` has a number for each row of this rank. All ranks call it.
-pub(crate) fn add_nearest(
-    nearness: &[f32],
+/// The classes of a batch and others drawn by the logarithms of their shares, of each row of this rank, `all` of
+/// `classes` together. Returns the rows, ascending, and how many classes each stands for. All ranks call it.
+pub(crate) fn draw(
+    shares: &[f32],
     labels: &[u64],
-    room: u64,
+    (classes, all): (u64, u64),
     own: Range<u64>,
-    selection: &mut Selection,
+    key: u64,
     comm: &Comm,
-) -> Result<(), HeadError> {
+) -> Result<(Vec<u32>, Vec<f32>), HeadError> {
     let mut labels = labels.to_vec();
     labels.sort_unstable();
     labels.dedup();
-    let room = room.saturating_sub(labels.len() as u64) as usize;
-    if room == 0 {
-        return Ok(());
-    }
-    // The bits of numbers from 0 up ascend.
-    let key = |(class, &near): (u64, &f32)| u64::from((0.0 - near).to_bits()) << 32 | class;
-    let looked_at = (own.start..)
-        .zip(nearness)
-        .filter(|(class, near)| **near > f32::NEG_INFINITY && labels.binary_search(class).is_err());
-    let mut keys: Vec<u64> = looked_at.map(key).collect();
+    let others = classes - labels.len() as u64;
+    let room = all.saturating_sub(labels.len() as u64).min(others) as usize;
+    let is_other = |class: u64| labels.binary_search(&class).is_err();
+    // Sums of whole numbers are the same for any division.
+    let whole = |share: f32| (f64::from(exp(share)) * (1_u64 << 32) as f64) as u64;
+    let of_others = (own.start..)
+        .zip(shares)
+        .filter(|(class, _)| is_other(*class));
+    let mut sum = [of_others.clone().map(|(_, share)| whole(*share)).sum()];
+    comm.all_reduce::<u64>(&mut sum, Reduction::Sum)?;
+    let by_share = (1.0 - EVEN) / sum[0].max(1) as f64;
+    let chance = |share: f32| whole(share) as f64 * by_share + EVEN / others as f64;
+    let priority = |class: u64, share: f32| {
+        let random = (mix(key ^ mix(class)) >> 11) + 1;
+        (chance(share) / random as f64 * (1_u64 << 53) as f64) as f32
+    };
+    // The bits of positive numbers ascend; classes of one priority in their order.
+    let mut keys: Vec<u64> = of_others
+        .map(|(class, share)| u64::from(!priority(class, *share).to_bits()) << 32 | class)
+        .collect();
     let cut = |keys: &mut Vec<u64>| {
         if keys.len() > room {
-            keys.select_nth_unstable(room - 1);
-            keys.truncate(room);
+            keys.select_nth_unstable(room);
+            keys.truncate(room + 1);
         }
     };
     cut(&mut keys);
@@ -369,9 +404,20 @@ pub(crate) fn add_nearest(
         keys = comm.all_gather_ragged(&keys)?.concat();
         cut(&mut keys);
     }
-    keys.iter()
-        .for_each(|key| selection.add(key & u64::from(u32::MAX), 1));
-    Ok(())
+    // The last is the first that has no room, if there is one.
+    let next = if keys.len() > room { keys.pop() } else { None };
+    let least = next.map_or(0.0, |key| f64::from(f32::from_bits(!((key >> 32) as u32))));
+    let row = |class: u64| (class - own.start) as u32;
+    let mut taken: Vec<(u32, f32)> = (labels.iter().filter(|class| own.contains(class)))
+        .map(|&class| (row(class), 1.0))
+        .collect();
+    let drawn = keys.iter().map(|key| key & u64::from(u32::MAX));
+    taken.extend(drawn.filter(|class| own.contains(class)).map(|class| {
+        let row = row(class);
+        (row, (least / chance(shares[row as usize])).max(1.0) as f32)
+    }));
+    taken.sort_unstable_by_key(|(row, _)| *row);
+    Ok(taken.into_iter().unzip())
 }
 
 /// Multiplies all numbers; finds the largest of each column.
@@ -387,6 +433,24 @@ impl Kernel for Scale<'_> {
             for (z, most) in row.iter_mut().zip(&mut *most) {
                 *z *= scale;
                 *most = if *z > *most { *z } else { *most };
+            }
+        }
+    }
+}
+
+/// Sums of e^(z − most) of each column, in [`ONE`]s.
+struct Exponentials<'a>(&'a [f32], &'a [f32], &'a mut [u32]);
+
+impl Kernel for Exponentials<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Exponentials(logits, most, sums) = self;
+        for row in logits.chunks_exact(most.len()) {
+            for ((z, most), sum) in row.iter().zip(most).zip(&mut *sums) {
+                let whole = (ONE * exp(z - most) + ROUND).to_bits();
+                *sum = sum.wrapping_add(whole.wrapping_sub(ROUND.to_bits()));
             }
         }
     }

@@ -60,4 +60,9 @@ impl Storage for MemoryStorage {
         }
         Ok(())
     }
+
+    /// No copy of it would be faster either.
+    fn reads_page_cache(&self) -> bool {
+        true
+    }
 }

@@ -58,7 +58,7 @@ pub enum HeadChoice {
 impl HeadChoice {
     fn help() -> String {
         format!(
-            "Classes of a step: auto, {} (default: auto, which is near if there are {MANY} classes or more for an example of the batch and a full head has {DEAR} times the multiplications of the net, knn above {MOST_BY_FEATURES} and sampled above {MOST_IN_GRAPHS} classes, and full otherwise); near takes those nearest to the features of the batch, knn the K nearest of its own classes, both with drawn ones; ACTIVE is the part of all that takes part, DRAWN the part of those that is kept for draws (default: 0.5)",
+            "Classes of a step: auto, {} (default: auto, which is near if there are {MANY} classes or more for an example of the batch and a full head has {DEAR} times the multiplications of the net, knn above {MOST_BY_FEATURES} and sampled above {MOST_IN_GRAPHS} classes, and full otherwise); near draws classes by how likely they are for the batch, knn takes the K nearest of its own classes; ACTIVE is the part of all that takes part (default: 0.1), DRAWN the part of those that knn keeps for draws (default: 0.5)",
             listed(HeadKind::FORMS)
         )
     }
@@ -75,14 +75,13 @@ impl HeadChoice {
                 let active = ACTIVE * batch as f64 / classes as f64;
                 let active = active.clamp(LEAST_PART, MOST_PART);
                 let active = (1000.0 * active).round() / 1000.0;
-                let drawn = 0.5;
                 if classes <= MOST_BY_FEATURES {
-                    HeadKind::Near { active, drawn }
+                    HeadKind::Near { active }
                 } else if classes <= MOST_IN_GRAPHS {
                     HeadKind::Knn {
                         neighbours: 10,
                         active,
-                        drawn,
+                        drawn: 0.5,
                     }
                 } else {
                     HeadKind::Sampled { active }
@@ -212,9 +211,7 @@ impl HeadConfig {
         let (near, drawn) = (budget.near, budget.all - budget.near);
         let begin = format!("a step takes {} of {classes} classes", budget.all);
         Ok(match kind {
-            HeadKind::Near { .. } => Some(format!(
-                "{begin}: {near} of the batch and near its examples, and {drawn} are kept for draws"
-            )),
+            HeadKind::Near { .. } => Some(begin),
             HeadKind::Knn { neighbours, .. } => {
                 let fit = (near as f64 / own).min(neighbours as f64);
                 let mut note = format!(

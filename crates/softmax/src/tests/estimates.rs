@@ -52,8 +52,8 @@ fn corrected_sums_have_no_bias() {
         let (off, _) = mean(true);
         assert!(off.abs() < 4.0, "{kind}: off by {off} deviations");
         let (_, part) = mean(false);
-        // The nearest classes have more of it than others.
-        let most = if kind.starts_with("near") { 0.7 } else { 0.5 };
+        // The likely classes have more of it than others.
+        let most = if kind.starts_with("near") { 0.8 } else { 0.5 };
         assert!(part < most, "{kind}: {part} of the sum");
     }
 }
@@ -64,7 +64,7 @@ fn corrected_sums_have_no_bias() {
 fn draws_go_on_where_they_stood() {
     for kind in [
         "sampled:0.2",
-        "near:0.3:0.6",
+        "near:0.3",
         "knn:4:0.3:0.6",
         "selective:2:0.5",
     ] {

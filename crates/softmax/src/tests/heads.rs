@@ -95,10 +95,7 @@ const KINDS: [HeadKind; 6] = [
 ];
 
 /// Each micro-batch has classes of its own.
-const NEAR: HeadKind = HeadKind::Near {
-    active: 0.5,
-    drawn: 0.5,
-};
+const NEAR: HeadKind = HeadKind::Near { active: 0.5 };
 
 pub(super) const SGD: Rule = Rule::Sgd {
     momentum: 0.9,

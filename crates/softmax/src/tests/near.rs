@@ -1,12 +1,9 @@
-//! Classes near the features of a batch, against sorting in f64; lists of classes.
-
-use std::collections::BTreeSet;
+//! Classes drawn by their shares, against softmaxes in f64; lists of classes.
 
 use super::heads::{SGD, assert_close, saved};
 use super::*;
-use crate::graph::{Budget, Selection};
 use crate::head::Head;
-use crate::near::{LISTED, Lists, add_nearest};
+use crate::near::{LISTED, Lists, draw};
 
 /// Class vectors in clusters, and features near some of them.
 fn clustered(classes: usize, batch: usize) -> (Vec<f32>, Vec<f32>, Vec<u64>) {
@@ -34,11 +31,11 @@ fn of_rank(weights: &[f32], comm: &Comm) -> ClassRows {
     )
 }
 
-/// By the definition: how far each class's logit is from the largest of an example, at best; then the classes.
+/// By the definition: the largest part of each class in an example's softmax.
 #[test]
-fn the_nearest_classes_are_those_of_sorting_in_f64() {
-    let (classes, batch, room) = (700, 9, 60);
-    let (weights, mut features, labels) = clustered(classes, batch);
+fn shares_are_those_of_softmaxes_in_f64() {
+    let (classes, batch) = (700, 9);
+    let (weights, mut features, _) = clustered(classes, batch);
     // An example that is sure of its class, and one that is not.
     features[..D].iter_mut().for_each(|x| *x *= 5.0);
     features[D..2 * D].iter_mut().for_each(|x| *x *= 0.1);
@@ -49,63 +46,131 @@ fn the_nearest_classes_are_those_of_sorting_in_f64() {
             let by = if logits.is_cosine() { length } else { 1.0 };
             x.iter().map(|&x| f64::from(x) / by).collect()
         };
-        let mut near = vec![f64::NEG_INFINITY; classes];
+        let mut expected = vec![0.0_f64; classes];
         for x in features.chunks(D).map(unit) {
             let product = |w: &[f32]| unit(w).iter().zip(&x).map(|(w, x)| w * x).sum::<f64>();
-            let z: Vec<f64> = weights.chunks(D).map(|w| scale * product(w)).collect();
-            let most = z.iter().copied().fold(f64::MIN, f64::max);
-            near.iter_mut()
-                .zip(z)
-                .for_each(|(near, z)| *near = near.max(z - most));
+            let e = |w: &[f32]| (scale * product(w)).exp();
+            let e: Vec<f64> = weights.chunks(D).map(e).collect();
+            let sum: f64 = e.iter().sum();
+            let each = expected.iter_mut().zip(e);
+            each.for_each(|(most, e)| *most = most.max(e / sum));
         }
-        let mut order: Vec<u64> = (0..classes as u64)
-            .filter(|c| !labels.contains(c))
-            .collect();
-        order.sort_by(|&a, &b| near[b as usize].total_cmp(&near[a as usize]));
-        let mut expected: BTreeSet<u64> = order[..room - batch].iter().copied().collect();
-        expected.extend(&labels);
-        let gap = near[order[room - batch - 1] as usize] - near[order[room - batch] as usize];
-        assert!(gap > 1e-4, "too close to tell apart: {gap}");
+        let mut of_one = Vec::new();
         for ranks in 1..=3 {
             let found = run_ranks(ranks, |comm| {
                 let rows = of_rank(&weights, &comm);
-                let own = rows.classes();
                 let head = Head::new(rows, logits, Precision::F32, classes as u64, 0);
                 let unit = crate::index::unit(&features, D, logits);
                 let mut lists = Lists::single(D, head.rows().len());
-                let found = lists.nearness(&head, classes as u64, &unit, &comm)?;
-                let mut selection = Selection::default();
-                selection.begin(own.clone(), &labels);
-                add_nearest(
-                    &found,
-                    &labels,
-                    room as u64,
-                    own.clone(),
-                    &mut selection,
-                    &comm,
-                )?;
-                let budget = Budget {
-                    near: room as u64,
-                    all: room as u64,
-                    corrected: true,
-                };
-                let mut draws = Draws::new(1);
-                let chosen = selection.choose(budget, classes as u64, 1, &mut draws, &comm)?;
-                let mine: Vec<u64> = chosen
-                    .rows
-                    .iter()
-                    .map(|row| own.start + u64::from(*row))
-                    .collect();
-                Ok::<_, HeadError>((found, comm.all_gather_ragged(&mine)?.concat()))
+                lists.shares(&head, classes as u64, &unit, &comm)
             });
-            let found = found.unwrap();
-            let chosen: BTreeSet<u64> = found[0].1.iter().copied().collect();
-            assert_eq!(chosen, expected, "{logits}, {ranks} ranks");
-            let all = found.iter().flat_map(|(found, _)| found);
-            for (found, exact) in all.zip(&near) {
+            let found = found.unwrap().concat();
+            for (found, expected) in found.iter().zip(&expected) {
                 // Logits up to 16 from sums of seven products.
-                assert!((f64::from(*found) - exact).abs() < 2e-4, "{found} {exact}");
+                let found = f64::from(*found).exp();
+                assert!((found / expected - 1.0).abs() < 5e-4, "{found} {expected}");
             }
+            if ranks == 1 {
+                of_one = found;
+            } else {
+                assert_eq!(found, of_one, "{ranks} ranks");
+            }
+        }
+    }
+}
+
+/// A part of a draw with one key, of these shares.
+fn drawn(shares: &[f32], labels: &[u64], all: u64, key: u64, comm: &Comm) -> Vec<(u64, f32)> {
+    let own = share(shares.len(), comm.rank(), comm.size());
+    let (rows, counts) = draw(
+        &shares[own.clone()],
+        labels,
+        (shares.len() as u64, all),
+        own.start as u64..own.end as u64,
+        key,
+        comm,
+    )
+    .unwrap();
+    let classes = rows.iter().map(|&row| own.start as u64 + u64::from(row));
+    classes.zip(counts).collect()
+}
+
+/// The number of classes is kept, likely classes are always there, and sums over classes have the right mean.
+#[test]
+fn draws_have_their_size_and_the_right_means() {
+    let (classes, all) = (500, 60);
+    let mut of_class = numbers(classes, 4);
+    // Many are hopeless, and lists may not have looked at some.
+    of_class.iter_mut().for_each(|x| *x = 4.0 * *x - 9.0);
+    of_class[..20].fill(-0.7);
+    of_class[20..40].fill(f32::NEG_INFINITY);
+    let labels = [7, 3, 499, 3];
+    // A figure of each class that has nothing to do with its chance, and one that is its share.
+    let figures = [
+        numbers(classes, 5),
+        of_class.iter().map(|x| x.exp()).collect(),
+    ];
+    let keys = 4000;
+    run_ranks(1, |comm| {
+        let mut sums = [[0.0_f64; 2]; 2];
+        let mut times = vec![0; classes];
+        for key in 0..keys {
+            let found = drawn(&of_class, &labels, all, key, &comm);
+            assert_eq!(found.len(), all as usize);
+            for &(class, _) in &found {
+                times[class as usize] += 1;
+            }
+            for (sums, figures) in sums.iter_mut().zip(&figures) {
+                let of = |(class, count): &(u64, f32)| f64::from(figures[*class as usize] * count);
+                let sum: f64 = found.iter().map(of).sum();
+                *sums = [sums[0] + sum, sums[1] + sum * sum];
+            }
+        }
+        // The 20 likely ones have a chance of more than 1/60 each.
+        for class in (0..20).chain([499]) {
+            assert_eq!(times[class], keys, "{class}");
+        }
+        let even = 0.2 / 497.0 * 35.0 * keys as f64;
+        for (class, &times) in times.iter().enumerate() {
+            assert!(f64::from(times as u32) > 0.5 * even, "{class}: {times}");
+        }
+        for ([sum, square], figures) in sums.iter().zip(&figures) {
+            let (mean, exact) = (
+                sum / keys as f64,
+                figures.iter().map(|&x| f64::from(x)).sum::<f64>(),
+            );
+            let variance = square / keys as f64 - mean * mean;
+            let error = (variance / keys as f64).sqrt();
+            assert!(
+                (mean - exact).abs() < 4.0 * error + 1e-6,
+                "{mean} {exact} {error}"
+            );
+        }
+        Ok::<_, HeadError>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn draws_are_the_same_on_any_number_of_ranks() {
+    let shares: Vec<f32> = numbers(300, 6).iter().map(|x| 3.0 * x - 8.0).collect();
+    let labels = [5, 200, 7];
+    for all in [0, 3, 4, 50, 299, 300] {
+        let of = |ranks: usize| {
+            let found = run_ranks(ranks, |comm| {
+                Ok::<_, HeadError>(drawn(&shares, &labels, all, 11, &comm))
+            });
+            found.unwrap().concat()
+        };
+        let one = of(1);
+        assert_eq!(one.len() as u64, all.max(3));
+        assert!(one.is_sorted_by_key(|(class, _)| *class));
+        assert!(labels.iter().all(|&label| one.contains(&(label, 1.0))));
+        if all == 300 {
+            assert!(one.iter().all(|(_, count)| *count == 1.0));
+        }
+        for ranks in 2..=4 {
+            assert_eq!(of(ranks), one, "{all} of {ranks} ranks");
         }
     }
 }
@@ -117,7 +182,7 @@ fn lists_are_the_same_on_any_number_of_ranks_and_go_on() {
     let classes = LISTED as usize + 1234;
     let (weights, features, labels) = clustered(classes, 64);
     let options = HeadOptions {
-        kind: "near:0.2:0.5".parse().unwrap(),
+        kind: "near:0.2".parse().unwrap(),
         logits: cosine(Margin::NONE),
         classes: classes as u64,
         d: D,

@@ -413,7 +413,7 @@ fn a_run_says_what_its_budget_holds() {
         ),
     );
     check(
-        "near:0.5:0.2",
+        "near:0.5",
         Some(
             "a step takes 60 of 120 classes: 48 of the batch and near its examples, and 12 are kept for draws",
         ),
@@ -422,9 +422,9 @@ fn a_run_says_what_its_budget_holds() {
     check("auto", None);
     let chosen = |classes, cost| HeadChoice::Auto.of(classes, 128, cost).to_string();
     assert_eq!(chosen(8191, 9.0), "full");
-    assert_eq!(chosen(8192, 2.0), "near:0.25:0.5");
+    assert_eq!(chosen(8192, 2.0), "near:0.25");
     assert_eq!(chosen(100_000, 1.9), "full");
-    assert_eq!(chosen(100_000, 2.1), "near:0.02:0.5");
+    assert_eq!(chosen(100_000, 2.1), "near:0.02");
     assert_eq!(chosen(1_000_000, 50.0), "knn:10:0.01:0.5");
     assert_eq!(chosen(10_000_000, 50.0), "sampled:0.01");
     // Hardly anything is left for classes outside the batch.
