@@ -124,15 +124,18 @@ class WithColumns:
 
     def many(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
         ids = np.array(records, np.int64)
-        given = [(at, sample) for at, sample in enumerate(samples) if isinstance(sample, dict)]
         for name, column in self.columns.items():
             # Functions may write to their copy.
-            rows = column[ids] if isinstance(column, np.ndarray) else [_copied(column[i]) for i in records]
-            for at, sample in given:
-                # Every sample has a label.
-                if name != "label":
-                    free(name, sample, column)
-                sample[name] = rows[at]
+            rows: Any = column[ids] if isinstance(column, np.ndarray) else [_copied(column[i]) for i in records]
+            if name == "label" and isinstance(rows, np.ndarray) and rows.dtype in (np.int64, np.float64):
+                # As labels of files are.
+                rows = rows.tolist()
+            for sample, row in zip(samples, rows):
+                if isinstance(sample, dict):
+                    # Every sample has a label.
+                    if name in sample and name != "label":
+                        free(name, sample, column)
+                    sample[name] = row
         return list(samples)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from . import _pelton
 from ._columns import is_picture
-from ._stage import Made, is_pil, plain
+from ._stage import KNOWN, Made, is_pil, plain
 
 if TYPE_CHECKING:
     from ._interface import AnyPipeline
@@ -46,9 +46,10 @@ class Items:
                 if isinstance(items, (list, tuple)) and len(items) == len(records):
                     return [self.named(item) for item in items]
         made: list[Made] = []
+        alone = self.parts[0] if len(self.parts) == 1 and not isinstance(self.parts[0], _Samples) else None
         for record, key in zip(records, keys):
             try:
-                made.append(self.item(record, key))
+                made.append(self.item(record, key) if alone is None else self.named(alone[record]))
             except BaseException as error:
                 made.append(error)
         return made
@@ -71,18 +72,17 @@ class Items:
                 return {name: _plain(item[name]) for name in self.names}
             return {str(name): _plain(value) for name, value in item.items()}
         parts = tuple(item) if isinstance(item, (tuple, list)) else (item,)
+        for part in parts:
+            if part is None:
+                _plain(part)
         names = self.names
         if names is None:
-            first = self._name_of(_plain(parts[0])) if parts else "data"
-            names = (first, "label") if len(parts) == 2 else (first,)
+            names = (self._name_of(parts[0]) if parts else "data", "label")[: 2 if len(parts) == 2 else 1]
         if len(names) != len(parts):
             raise TypeError(
                 f"an item has {len(parts)} parts and {len(names)} names; name them, as in "
                 'from_sequence(items, names=("image", "label", "weight"))'
             )
-        for part in parts:
-            if part is None:
-                _plain(part)
         return dict(zip(names, parts))
 
     def _name_of(self, value: Any) -> str:
@@ -90,11 +90,12 @@ class Items:
         if type(value) is not np.ndarray:
             return _name_of(value)
         kind = (value.dtype, value.shape)
-        if kind not in self._names:
+        name = self._names.get(kind)
+        if name is None:
             if len(self._names) > 1000:
                 self._names.clear()
-            self._names[kind] = _name_of(value)
-        return self._names[kind]
+            name = self._names[kind] = _name_of(value)
+        return name
 
     def paths(self) -> list[str]:
         """Names of the parts for the native reader: how many items, and a digest of the first and last."""
@@ -128,6 +129,13 @@ class Items:
                 known.append((name, value.dtype.name, dims))
         return known
 
+    def rows(self) -> list[tuple[str, str, np.ndarray]] | None:
+        """Arrays that the native part takes rows of itself, with their names and types; ``None`` where Python makes the items."""
+        columns = self.parts[0].columns if isinstance(self.parts[0], Rows) else {"": None}
+        if not all(isinstance(column, np.ndarray) and column.flags.c_contiguous and column.dtype.name in KNOWN for column in columns.values()):
+            return None
+        return [(name, column.dtype.name, column.view("uint16") if column.dtype == "float16" else column) for name, column in columns.items()]
+
     @property
     def stacked(self) -> list[str]:
         """Pictures that are stacked, although their dimensions are not known beforehand."""
@@ -138,17 +146,17 @@ class Rows(Sequence[dict[str, Any]]):
     """So many records with these fields."""
 
     def __init__(self, records: int, columns: Mapping[str, np.ndarray]) -> None:
-        self._records, self._columns = records, columns
+        self._records, self.columns = records, columns
 
     def __len__(self) -> int:
         return self._records
 
     def __getitem__(self, i: Any) -> Any:
-        return {name: column[i] for name, column in self._columns.items()}
+        return {name: column[i] for name, column in self.columns.items()}
 
     def __getitems__(self, records: list[int]) -> list[dict[str, Any]]:
         items: list[dict[str, Any]] = [{} for _ in records]
-        for name, column in self._columns.items():
+        for name, column in self.columns.items():
             for item, row in zip(items, column[records]):
                 item[name] = row
         return items

@@ -768,7 +768,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             chains.append(Chain([self._items]))
             with opening(self):
                 known = self._items.known
-            source = _pelton.Source(json.dumps(self._data), chains[0], known)
+            source = _pelton.Source(json.dumps(self._data), chains[0], known, self._items.rows())
         warn_of(source.notes)
         warn_of_other_classes(self._data, source)
         lengths, config = steps.lengths, self._full_config()

@@ -18,7 +18,7 @@ Made = Union[dict[str, Any], BaseException]
 
 _STORED_AS = {"bool": "uint8", "uint64": "int64"}
 _MOST_INT64 = np.iinfo(np.int64).max
-_KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float16", "float32", "float64"}
+KNOWN = {"uint8", "int8", "int16", "uint16", "int32", "int64", "uint32", "float16", "float32", "float64"}
 
 
 class Number(int):
@@ -199,7 +199,7 @@ class Chain:
     The native part refers to it weakly, and the run keeps it, so that Python's collector sees what functions refer to.
     """
 
-    def __init__(self, callers: Sequence[Calls], together: int = 32) -> None:
+    def __init__(self, callers: Sequence[Calls], together: int = 64) -> None:
         self.callers = callers
         self.together = together
         """Most samples of a call."""
@@ -263,7 +263,7 @@ def plain(name: str, value: Any) -> np.ndarray | bytes:
     if not array.size and array.ndim == 1 and name.startswith("box"):
         array = array.reshape(0, 4)
     kind = _STORED_AS.get(array.dtype.name, array.dtype.name)
-    if kind not in _KNOWN:
+    if kind not in KNOWN:
         raise TypeError(f"`{name}` is {type(value).__name__} of {array.dtype}; return numbers, text or bytes")
     if array.dtype == np.uint64 and (array > _MOST_INT64).any():
         raise ValueError(f"`{name}` contains {array.max()}, which does not fit int64; return it as two numbers, or as bytes")

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use numpy::{
-    Element, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray, PyUntypedArrayMethods,
+    Element, PyArray1, PyArrayDescrMethods, PyArrayDyn, PyArrayMethods, PyUntypedArray,
+    PyUntypedArrayMethods,
 };
 use pelton_batch::{DType, FieldSpecs};
 use pelton_feed::{Appearance, Sample, Slots, Stage, StageFailure, Value, When};
@@ -51,8 +52,9 @@ struct Names {
     /// Any value as an array or bytes.
     plain: Py<PyAny>,
     array: Py<PyAny>,
-    /// NumPy's numbers, and what makes arrays of them.
+    /// NumPy's numbers, the most usual of them, and what makes arrays of the others.
     scalar: Py<PyAny>,
+    int64: Py<PyAny>,
     as_array: Py<PyAny>,
 }
 
@@ -67,6 +69,7 @@ impl Names {
                 plain: stage.getattr("plain")?.unbind(),
                 array: PyUntypedArray::type_object(py).into_any().unbind(),
                 scalar: numpy.getattr("generic")?.unbind(),
+                int64: numpy.getattr("int64")?.unbind(),
                 as_array: numpy.getattr("asarray")?.unbind(),
             })
         })
@@ -129,15 +132,17 @@ impl Callable {
     ) -> PyResult<Bound<'py, PyDict>> {
         let fields = PyDict::new(py);
         for (name, value) in sample.iter() {
-            let name = PyString::intern(py, name);
+            let interned = PyString::intern(py, name);
             match value {
-                Value::Bytes(bytes) => fields.set_item(name, PyBytes::new(py, bytes))?,
+                Value::Bytes(bytes) => fields.set_item(interned, PyBytes::new(py, bytes))?,
+                value if value.dims().is_empty() && &**name == LABEL => {
+                    let array = array_of(py, value.dtype(), &[1], value.bytes())?;
+                    let number = array.call_method0(pyo3::intern!(py, "item"))?;
+                    fields.set_item(interned, number)?;
+                }
                 value => {
-                    let mut array = array_of(py, value.dtype(), &value.dims(), value.bytes())?;
-                    if value.dims().is_empty() && name.to_str()? == LABEL {
-                        array = array.call_method0(pyo3::intern!(py, "item"))?;
-                    }
-                    fields.set_item(name, array)?;
+                    let array = array_of(py, value.dtype(), &value.dims(), value.bytes())?;
+                    fields.set_item(interned, array)?;
                 }
             }
         }
@@ -169,18 +174,18 @@ fn take(
     made: &Bound<'_, PyDict>,
     sample: &mut Sample<'_>,
 ) -> PyResult<()> {
-    let old: Vec<Arc<str>> = sample.iter().map(|(name, _)| Arc::clone(name)).collect();
-    for name in old {
-        sample.remove(&name);
-    }
+    let mut fields = Vec::with_capacity(made.len());
     for (name, value) in made.iter() {
         if value.get_type().is(names.number.bind(py)) {
             continue;
         }
         let name = name.cast::<PyString>()?.to_str()?;
         let value = value_of(py, names, name, &value)?;
-        sample.set(&name.into(), value);
+        let mut known = sample.iter().map(|(known, _)| known);
+        let known = known.find(|known| &***known == name).cloned();
+        fields.push((known.unwrap_or_else(|| name.into()), value));
     }
+    sample.set_all(fields);
     Ok(())
 }
 
@@ -196,9 +201,14 @@ fn array_of<'py>(
         dims: &[usize],
         bytes: &[u8],
     ) -> PyResult<Bound<'py, PyAny>> {
-        let array = PyArrayDyn::<T>::zeros(py, dims, false);
-        bytemuck::cast_slice_mut(array.readwrite().as_slice_mut()?).copy_from_slice(bytes);
-        Ok(array.into_any())
+        let array = match bytemuck::try_cast_slice::<u8, T>(bytes) {
+            Ok(values) => PyArray1::from_slice(py, values),
+            Err(_) => PyArray1::from_vec(py, bytemuck::pod_collect_to_vec(bytes)),
+        };
+        match dims {
+            [_] => Ok(array.into_any()),
+            dims => Ok(array.reshape(dims)?.into_any()),
+        }
     }
     match dtype {
         DType::U8 => of::<u8>(py, dims, bytes),
@@ -230,8 +240,9 @@ fn value_of(
     if let Ok(number) = value.cast_exact::<PyFloat>() {
         return Ok(number_of(DType::F64, &number.value().to_le_bytes()));
     }
-    if let Ok(number) = value.cast_exact::<PyInt>()
-        && let Ok(number) = number.extract::<i64>()
+    let kind = value.get_type();
+    if (value.is_exact_instance_of::<PyInt>() || kind.is(names.int64.bind(py)))
+        && let Ok(number) = value.extract::<i64>()
     {
         return Ok(number_of(DType::I64, &number.to_le_bytes()));
     }

@@ -19,6 +19,7 @@ mod loader;
 mod pipeline;
 mod process;
 mod ranks;
+mod rows;
 mod samples;
 mod shared_head;
 mod source;

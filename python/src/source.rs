@@ -19,6 +19,7 @@ use crate::callable::{Callable, dtype_of};
 use crate::error::{of_job, of_settings};
 use crate::interruptible::interruptible;
 use crate::process::OfProcess;
+use crate::rows::Rows;
 
 /// Files opened as one data set: the position of every record is known, nothing else was read.
 #[pyclass(frozen, module = "pelton._pelton")]
@@ -31,14 +32,16 @@ pub(crate) struct Source {
 #[pymethods]
 impl Source {
     /// Opens what a data configuration in JSON names. Where records are items of a program, `maker` makes them, and
-    /// `made` is what is known of their fields: name, type and dimensions.
+    /// `made` is what is known of their fields: name, type and dimensions. `rows` are arrays with their names and types,
+    /// if records are just their rows.
     #[new]
-    #[pyo3(signature = (config, maker=None, made=Vec::new()))]
+    #[pyo3(signature = (config, maker=None, made=Vec::new(), rows=None))]
     fn new(
         py: Python<'_>,
         config: &str,
         maker: Option<Py<PyAny>>,
         made: Vec<(String, String, Vec<Option<usize>>)>,
+        rows: Option<Vec<(String, String, Py<PyAny>)>>,
     ) -> PyResult<Source> {
         let config: DataConfig =
             serde_json::from_str(config).map_err(|error| of_settings(&error))?;
@@ -60,7 +63,9 @@ impl Source {
             opened.map(|opened| (opened, notes, Arc::clone(interrupt)))
         })?;
         let (mut opened, notes, interrupt) = opened.map_err(|error| of_job(py, &error))?;
-        if let Some(caller) = maker {
+        if let Some(rows) = rows {
+            opened.first_stages = Stages::default().then(Rows::new(py, &rows)?);
+        } else if let Some(caller) = maker {
             let known = made.iter().filter_map(|(name, dtype, dims)| {
                 Some(FieldSpec::new(name, dtype_of(dtype)?, dims))
             });

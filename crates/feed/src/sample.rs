@@ -88,6 +88,11 @@ impl<'a> Sample<'a> {
         Some(self.fields.remove(i).1)
     }
 
+    /// Replaces all fields by these, with different names.
+    pub fn set_all(&mut self, fields: Vec<(Arc<str>, Value<'a>)>) {
+        self.fields = fields;
+    }
+
     /// Replaces all fields by those of another sample.
     pub(crate) fn replace_fields(&mut self, other: Sample<'a>) {
         self.fields = other.fields;
