@@ -62,7 +62,7 @@ class Batch(dict[str, Any]):
             raise AttributeError(f"a batch has no attribute {name!r}")
 
     def __repr__(self) -> str:
-        epoch, step, ids = self._position()
+        epoch, step, ids, _ = self._position()
         position = "" if ids is None else f"epoch {epoch}, step {step}, {len(ids)} examples: "
         return f"Batch({position}{', '.join(f'{name} {_told(value)}' for name, value in self.items())})"
 

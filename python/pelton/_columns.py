@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ._stage import Made
 
 DESCRIBED = ("ids", "epoch", "step", "path")
+PACKED = ("segment_ids", "position_ids", "cu_seqlens")
 
 
 def as_column(name: str, values: Any, records: int | None = None) -> Any:
@@ -146,6 +147,9 @@ def _copied(value: Any) -> Any:
 def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:
     """A batch with what describes its records as fields."""
     for name in include:
+        if name in PACKED and name not in batch:
+            batch[name] = packing(batch)[name]
+            continue
         if name in batch:
             raise _pelton.ConfigurationError(f"the data has a field `{name}`, so .include({name!r}) has no place for its own")
         if name == "path":
@@ -153,3 +157,30 @@ def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:
         else:
             batch[name] = batch.ids if name == "ids" else np.full(len(batch.ids), getattr(batch, name), np.int64)
     return batch
+
+
+def packing(batch: Batch) -> dict[str, np.ndarray]:
+    """Where the samples of packed rows are: of each element its sample in the row, from 1, and its position there, and the
+    bounds of samples and padding in all rows one after another."""
+    packed = next((name for name in batch.padded if f"{name}_row_samples" in batch), None)
+    if packed is None:
+        raise _pelton.ConfigurationError(f"only packed rows have {', '.join(PACKED)}; call .buckets('pack:LENGTH')")
+    lengths, counts = (batch[f"{packed}{ending}"].astype(np.int64) for ending in ("_lengths", "_row_samples"))
+    rows, length = batch[packed].shape[:2]
+    row = np.repeat(np.arange(rows), counts)
+    first = np.cumsum(counts) - counts
+    ends = np.cumsum(lengths)
+    before = ends - lengths
+    # Rows are filled from their beginning.
+    starts = row * length + before - np.repeat(before[first] if len(before) else before, counts)
+    position = np.arange(ends[-1] if len(ends) else 0) - np.repeat(before, lengths)
+    at = np.repeat(starts, lengths) + position
+    segments, positions = np.zeros(rows * length, np.int32), np.zeros(rows * length, np.int32)
+    segments[at] = np.repeat(np.arange(len(row)) - np.repeat(first, counts) + 1, lengths)
+    positions[at] = position
+    bounds = np.unique(np.concatenate([starts, starts + lengths, np.arange(rows + 1) * length]))
+    return {
+        "segment_ids": segments.reshape(rows, length),
+        "position_ids": positions.reshape(rows, length),
+        "cu_seqlens": bounds.astype(np.int32),
+    }

@@ -22,7 +22,7 @@ from ._checks import channels, checked_lengths, checked_weights, parse_bytes, sh
 from ._choice import Filter, LengthOf, Part, Skip, Take, check_by_index, check_has_lengths, check_listed, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
-from ._columns import DESCRIBED, WithColumns, described, free, has_planes, ragged, taken
+from ._columns import DESCRIBED, PACKED, WithColumns, described, free, has_planes, ragged, taken
 from ._dataset import Dataset
 from ._items import Items
 from ._names import file_name
@@ -452,10 +452,14 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
     def include(self, *fields: str) -> Pipeline[T]:
         """Adds fields that say which records a batch has: ``"ids"``, ``"epoch"`` and ``"step"`` as int64 [examples], and
         ``"path"``, the file of each, as text. They are fields like any other, so no library loses them. (The names of tar
-        samples come with ``.decode("image=jpg,key=__key__")``.)"""
+        samples come with ``.decode("image=jpg,key=__key__")``.)
+
+        Of packed rows, ``"segment_ids"`` int32 [rows, length] numbers the samples of a row from 1 and is 0 in padding,
+        ``"position_ids"`` counts from 0 in each sample, and ``"cu_seqlens"`` int32 has the bounds of samples and padding in all
+        rows one after another, as attention over variable lengths takes them."""
         for field in fields:
-            if field not in DESCRIBED:
-                raise ConfigurationError(f"there is no field {field!r} to include; use {', '.join(DESCRIBED)}")
+            if field not in DESCRIBED + PACKED:
+                raise ConfigurationError(f"there is no field {field!r} to include; use {', '.join(DESCRIBED + PACKED)}")
         return self._then(Include("include", fields=fields))
 
     def torch(

@@ -89,6 +89,13 @@ def tensor(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array)
 
 
+def _ids(name: str, value: Any) -> Any:
+    """Token ids of 16 bits as layers take them."""
+    if name == "tokens" and isinstance(value, np.ndarray) and value.dtype == np.uint16:
+        return value.astype(np.int64)
+    return value
+
+
 class _ToTorch:
     """Converts a batch to tensors; can be sent to other processes with a pipeline."""
 
@@ -97,7 +104,7 @@ class _ToTorch:
         self.pins = self.device is not None and self.device.type == "cuda"
 
     def __call__(self, batch: Batch) -> Batch:
-        return batch.replaced({name: self._convert(value) for name, value in batch.items()})
+        return batch.replaced({name: self._convert(_ids(name, value)) for name, value in batch.items()})
 
     def _convert(self, value: Any) -> Any:
         if isinstance(value, Ragged):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
+import struct
 import tarfile
 import warnings
 from pathlib import Path
@@ -398,3 +400,53 @@ def test_what_has_no_windows(tmp_path: Path) -> None:
     ]:
         with pytest.raises((pelton.ConfigurationError, pelton.DataError), match=re.escape(said)):
             list(call(pelton.load(tmp_path / "a.bin")))
+
+
+def documents(folder: Path, lengths: list[int]) -> tuple[Path, list[np.ndarray]]:
+    """Documents of 16-bit ids as Megatron-LM's builder writes them, one sequence each."""
+    rng = np.random.default_rng(0)
+    made = [rng.integers(1, 60_000, length, np.uint16) for length in lengths]
+    path = folder / "corpus_text_document.bin"
+    path.write_bytes(np.concatenate(made).tobytes())
+    offsets = 2 * (np.cumsum(lengths) - lengths)
+    head = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, len(lengths), len(lengths) + 1)
+    index = [np.array(lengths, np.int32), offsets.astype(np.int64), np.arange(len(lengths) + 1, dtype=np.int64)]
+    path.with_suffix(".idx").write_bytes(head + b"".join(part.tobytes() for part in index))
+    return path, made
+
+
+def test_documents_of_megatron_are_packed_with_their_bounds(tmp_path: Path) -> None:
+    path, made = documents(tmp_path, [5, 17, 1, 30, 64, 9, 12, 3, 40, 2, 100])
+    pipeline = pelton.load(path, format="documents").shuffle(seed=1).buckets("pack:64").batch(2)
+    seen = []
+    for batch in pipeline.include("segment_ids", "position_ids", "cu_seqlens"):
+        tokens, segments, positions = batch["tokens"], batch["segment_ids"], batch["position_ids"]
+        assert tokens.dtype == np.uint16 and tokens.shape == segments.shape == positions.shape
+        pieces, at = [], 0
+        for row, count in enumerate(batch["tokens_row_samples"]):
+            begin = 0
+            for number in range(1, count + 1):
+                length = int(batch["tokens_lengths"][at])
+                part = slice(begin, begin + length)
+                assert (segments[row, part] == number).all() and (positions[row, part] == np.arange(length)).all()
+                pieces.append(tokens[row, part])
+                begin, at = begin + length, at + 1
+            assert (segments[row, begin:] == 0).all()
+        # The bounds cut all rows into the samples, and the padding between them.
+        bounds = batch["cu_seqlens"]
+        assert bounds[0] == 0 and bounds[-1] == tokens.size and (np.diff(bounds) > 0).all()
+        flat = [tokens.reshape(-1)[a:b] for a, b in itertools.pairwise(bounds) if segments.reshape(-1)[a]]
+        assert len(flat) == len(pieces) and all((a == b).all() for a, b in zip(flat, pieces))
+        seen += [piece.tobytes() for piece in pieces]
+    whole = [each[start : start + 64].tobytes() for each in made for start in range(0, len(each), 64)]
+    assert sorted(seen) == sorted(whole)
+
+
+def test_what_is_not_packed_has_no_segments(tmp_path: Path) -> None:
+    path, made = documents(tmp_path, [5, 7])
+    pipeline = pelton.load(path, format="documents").batch(2, collate={"tokens": "pad"}).include("cu_seqlens")
+    with pytest.raises(pelton.ConfigurationError, match="only packed rows have segment_ids"):
+        next(iter(pipeline))
+    batch = next(iter(pelton.load(path, format="documents").batch(2, collate={"tokens": "pad"})))
+    assert [row[:length].tolist() for row, length in zip(batch["tokens"], batch["tokens_lengths"])] == [each.tolist() for each in made]
+    assert repr(batch).startswith("Batch(epoch 0, step 0, 2 examples: tokens uint16 [2, 7]")

@@ -53,7 +53,9 @@ pub(crate) fn pipeline_plan(
         }
         _ => None,
     };
-    if config.buckets.is_some() && lengths.is_none() && dataset.contents() == Contents::Fields {
+    let ids = dataset.ids();
+    let has_fields = dataset.contents() == Contents::Fields && ids.is_none();
+    if config.buckets.is_some() && lengths.is_none() && has_fields {
         let fields = dataset.fields();
         return Err(DataError::Config(format!(
             "`buckets` needs a length of each record, and the records have the fields {}; say which of them counts, as in `lengths` field:{}",
@@ -61,10 +63,11 @@ pub(crate) fn pipeline_plan(
             fields.0.first().map_or("NAME", |field| &*field.name)
         )));
     }
-    // For other data the length is the record's size in bytes.
+    // For other data the length is the record's size in token ids, or in bytes.
+    let unit = ids.map_or(1, |dtype| dtype.bytes() as u64);
     let length_of = |id: u64| match &lengths {
         Some(lengths) => lengths[sides * id as usize],
-        None => u32::try_from(dataset.locate(id).length).unwrap_or(u32::MAX),
+        None => u32::try_from(dataset.locate(id).length / unit).unwrap_or(u32::MAX),
     };
     let second_length_of = |id: u64| match &lengths {
         Some(lengths) if sides == 2 => lengths[2 * id as usize + 1],

@@ -3,6 +3,7 @@
 pub(crate) mod cifar;
 pub(crate) mod fvecs;
 pub(crate) mod idx;
+pub(crate) mod megatron;
 pub(crate) mod mixture;
 pub(crate) mod npy;
 pub(crate) mod npz;

@@ -10,12 +10,11 @@
 //! last whole window are left out, with a note if they are more than a hundredth.
 
 use std::fs::File;
-use std::io::Read;
 
 use pelton_batch::{DType, FieldSpec};
 use pelton_key::Digest;
 
-use crate::arrays::npy;
+use crate::arrays::{megatron, npy};
 use crate::locate::decoder::{Cut, Decoded, Decoder};
 use crate::locate::format::{Format, Shard, Source};
 use crate::locate::places::Places;
@@ -28,18 +27,6 @@ use crate::record::rows::fields::RecordFields;
 const TOKENS: &str = "tokens";
 /// Longest window.
 const MOST: u64 = 1 << 26;
-/// The first bytes of an `.idx` of Megatron-LM, and the types that it numbers from 1.
-const MEGATRON: &[u8] = b"MMIDIDX\0\0";
-const MEGATRON_TYPES: [Option<DType>; 8] = [
-    Some(DType::U8),
-    Some(DType::I8),
-    Some(DType::I16),
-    Some(DType::I32),
-    Some(DType::I64),
-    None,
-    None,
-    Some(DType::U16),
-];
 const SPELLED: &str = "write windows:LENGTH, windows:LENGTH:STRIDE or windows:LENGTH:STRIDE:TYPE with u8, u16, i16, u32, i32 or i64";
 
 /// Windows of token ids.
@@ -139,7 +126,7 @@ impl Format for Windows {
                 ids - used
             ));
         }
-        let decoder = IdsDecoder::new(dtype, length as usize);
+        let decoder = IdsDecoder::new(dtype, Some(length as usize), 0);
         Ok(Shard {
             bytes: used * each,
             longest: length * each,
@@ -174,37 +161,30 @@ fn type_of(source: &Source<'_>) -> Result<Option<(DType, u64)>, FormatError> {
         return Ok(Some((header.number, header.data_offset)));
     }
     let index = source.path.with_extension("idx");
-    let mut head = [0; 18];
-    let found = File::open(&index).and_then(|mut file| file.read_exact(&mut head));
-    if found.is_err() || !head.starts_with(MEGATRON) {
-        return Ok(None);
+    match File::open(&index).map(|file| megatron::head(&index, file)) {
+        Ok(head) => Ok(head?.map(|head| (head.dtype, 0))),
+        Err(_) => Ok(None),
     }
-    let code = usize::from(head[17]);
-    let dtype = code.checked_sub(1).and_then(|at| *MEGATRON_TYPES.get(at)?);
-    let Some(dtype) = dtype else {
-        let what = format!(
-            "{} says that ids are of type {code}, which is not one of whole numbers",
-            index.display()
-        );
-        return Err(FormatError::malformed(0, what));
-    };
-    Ok(Some((dtype, 0)))
 }
 
 /// Ids as they are stored.
 #[derive(Debug)]
-struct IdsDecoder {
-    dims: [usize; 1],
+pub(super) struct IdsDecoder {
+    bytes: usize,
     fields: RecordFields,
+    /// Tells the places of records apart, where the file itself does not.
+    places: u64,
 }
 
 impl IdsDecoder {
-    fn new(dtype: DType, length: usize) -> IdsDecoder {
+    /// Of records of `length` ids, or of any length.
+    pub(super) fn new(dtype: DType, length: Option<usize>, places: u64) -> IdsDecoder {
         let mut fields = RecordFields::default();
-        fields.push_array(FieldSpec::new(TOKENS, dtype, &[Some(length)]));
+        fields.push_array(FieldSpec::new(TOKENS, dtype, &[length]));
         IdsDecoder {
-            dims: [length],
+            bytes: dtype.bytes(),
             fields,
+            places,
         }
     }
 }
@@ -212,12 +192,17 @@ impl IdsDecoder {
 impl Decoder for IdsDecoder {
     #[inline]
     fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
-        row.fields(&self.fields).put(&self.dims, bytes);
+        let ids = [bytes.len() / self.bytes];
+        row.fields(&self.fields).put(&ids, bytes);
         Ok(Label::Listed)
     }
 
     fn fingerprint(&self) -> [u64; 3] {
-        [Digest::new("windows").value(), self.fields.hash(0), 0]
+        [
+            Digest::new("windows").value(),
+            self.fields.hash(0),
+            self.places,
+        ]
     }
 
     fn fields(&self) -> &RecordFields {

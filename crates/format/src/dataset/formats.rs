@@ -3,6 +3,7 @@
 use crate::arrays::cifar::Cifar;
 use crate::arrays::fvecs::Fvecs;
 use crate::arrays::idx::Idx;
+use crate::arrays::megatron::Documents;
 use crate::arrays::mixture::Mixtures;
 use crate::arrays::npy::matrix::Npy;
 use crate::arrays::npz::Npz;
@@ -50,6 +51,7 @@ static FORMATS: &[&dyn Format] = &[
     &Bytes,
     &RawRecords,
     &Windows,
+    &Documents,
     &JsonLines { selects: false },
     &JsonLines { selects: true },
     &Npz { selects: false },

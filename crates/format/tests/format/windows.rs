@@ -160,3 +160,101 @@ fn what_has_no_windows() {
     file(folder.path(), "i.idx", vec![0, 0, 8, 1, 0, 0, 0, 0]);
     refuses("i.bin", "windows:3", ten, "does not tell the type");
 }
+
+/// An `.idx` of sequences of these lengths, and of documents that end at these sequences.
+fn index_of(code: u8, lengths: &[i32], ends: &[i64], width: i64) -> Vec<u8> {
+    let mut made = index(code);
+    made[18..26].copy_from_slice(&(lengths.len() as u64).to_le_bytes());
+    made[26..34].copy_from_slice(&(ends.len() as u64 + 1).to_le_bytes());
+    let offset = |at: usize| {
+        let before = lengths[..at].iter();
+        width * before.map(|&length| i64::from(length)).sum::<i64>()
+    };
+    made.extend(lengths.iter().flat_map(|length| length.to_le_bytes()));
+    made.extend((0..lengths.len()).flat_map(|at| offset(at).to_le_bytes()));
+    let bounds = std::iter::once(&0).chain(ends);
+    made.extend(bounds.flat_map(|end| end.to_le_bytes()));
+    made
+}
+
+#[test]
+fn documents_are_those_of_the_index() {
+    let folder = tempdir().unwrap();
+    let ids = ids(100);
+    // A document of two sequences, one without ids, and others.
+    let (lengths, ends) = ([5, 7, 0, 1, 80, 7], [2, 3, 4, 5, 6]);
+    let path = file(folder.path(), "corpus.bin", bytes_of(&ids));
+    file(folder.path(), "corpus.idx", index_of(8, &lengths, &ends, 2));
+    let dataset = open(&path, &with(&folder, Some("documents"), None)).unwrap();
+    assert!(
+        dataset.notes()[0].contains("1 documents without ids are left out"),
+        "{:?}",
+        dataset.notes()
+    );
+    let rows = rows(&dataset).unwrap();
+    let expected = [0..12, 12..13, 13..93, 93..100];
+    assert_eq!(dataset.records(), expected.len() as u64);
+    assert_eq!(dataset.ids(), Some(pelton_batch::DType::U16));
+    for (at, range) in expected.iter().enumerate() {
+        let count = (range.len() as u32).to_le_bytes();
+        let bytes = [&count, &bytes_of(&ids[range.clone()])[..]].concat();
+        assert_eq!(rows.row(at), Row::Bytes(&bytes));
+        assert_eq!(dataset.locate(at as u64).length, 2 * range.len() as u64);
+    }
+}
+
+#[test]
+fn an_index_that_does_not_fit_is_refused() {
+    let folder = tempdir().unwrap();
+    let ten = bytes_of(&ids(10));
+    let good = index_of(8, &[4, 6], &[1, 2], 2);
+    let path = file(folder.path(), "a.bin", ten);
+    let options = with(&folder, Some("documents"), None);
+    refuses(&path, &options, "a.idx cannot be read");
+    let with_index = |bytes: &[u8]| {
+        file(folder.path(), "a.idx", bytes.to_vec());
+        open(&path, &options)
+    };
+    assert_eq!(with_index(&good).unwrap().records(), 2);
+    for (bytes, message) in [
+        (good[..20].to_vec(), "ends within its head"),
+        (vec![7; 40], "is no index of Megatron-LM"),
+        (good[..good.len() - 1].to_vec(), "need 82; write it again"),
+        (
+            index_of(8, &[4, 5], &[1, 2], 2),
+            "the two do not belong together",
+        ),
+        (
+            index_of(8, &[4, 7], &[1, 2], 2),
+            "the two do not belong together",
+        ),
+        (
+            index_of(8, &[4, -6], &[1, 2], 2),
+            "the two do not belong together",
+        ),
+        (
+            index_of(8, &[4, 6], &[1], 2),
+            "the two do not belong together",
+        ),
+        (index_of(8, &[4, 6], &[2, 1], 2), "write it again"),
+        (index_of(8, &[4, 6], &[1, 3], 2), "write it again"),
+        (
+            index_of(8, &[4, 6], &[1, 2], 4),
+            "the two do not belong together",
+        ),
+        (index_of(6, &[4, 6], &[1, 2], 2), "ids are of type 6"),
+    ] {
+        let error = with_index(&bytes).unwrap_err().to_string();
+        assert!(error.contains(message), "{error}");
+    }
+    // Whatever a byte becomes, there is an error or a whole number of documents.
+    for at in 0..good.len() {
+        for by in [1, 0x80, 0xff] {
+            let mut bytes = good.clone();
+            bytes[at] = bytes[at].wrapping_add(by);
+            if let Ok(dataset) = with_index(&bytes) {
+                rows(&dataset).unwrap();
+            }
+        }
+    }
+}
