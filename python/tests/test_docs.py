@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import doctest
+import os
 import re
+import shlex
 import struct
+import subprocess
+import sys
 import tarfile
 import zlib
 from io import BytesIO
@@ -48,7 +52,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("sorted.csv").write_text("".join(f"{i},{i * i},{i // 100}\n" for i in range(1000)))
 
 
-@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+@pytest.mark.parametrize("page", sorted({path.name for path in DOCS.glob("*.md")} - {"first-hour.md"}))
 def test_programs_run(page: str, files: None) -> None:
     names: dict[str, object] = {}
     for block in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S):
@@ -57,6 +61,29 @@ def test_programs_run(page: str, files: None) -> None:
         if "LinearClassifier" in block or "LogisticRegression" in block:
             pytest.importorskip("sklearn", reason="SKIPPED: scikit-learn is not installed")
         exec(compile(block, page, "exec"), names)
+
+
+def test_the_first_hour_goes_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("torch", "PIL"):
+        pytest.importorskip(module, reason=f"SKIPPED: {module} is not installed")
+    monkeypatch.chdir(tmp_path)
+    command = tmp_path / "bin" / "pelton"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m pelton "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{command.parent}:{os.environ['PATH']}")
+    names: dict[str, object] = {}
+    for kind, block in re.findall(r"^```(python|sh)\n(.*?)^```", (DOCS / "first-hour.md").read_text(), re.M | re.S):
+        if kind == "python":
+            exec(compile(block, "first-hour.md", "exec"), names)
+            continue
+        ended = subprocess.run(["bash", "-euo", "pipefail", "-c", block], capture_output=True, text=True)
+        assert ended.returncode == 0, ended.stderr
+        assert "did not fall" not in ended.stderr
+    assert (tmp_path / "runs" / "flowers" / "report.html").exists()
+    assert len(Path("predicted.tsv").read_text().split()) == 1000
+    rows = [line.split("\t")[0] for line in Path("classes.tsv").read_text().splitlines()]
+    assert sorted(rows) == ["columns"] * 150 + ["rows"] * 150
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))

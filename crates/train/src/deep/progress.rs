@@ -53,9 +53,12 @@ impl Progress {
         let of_epochs =
             [first, last].map(|epoch| epoch.validation_loss.unwrap_or(epoch.train_loss));
         let what = first.validation_loss.map_or("training", |_| "validation");
+        // The last steps of a short run may be most of it; whole epochs say more.
+        let several = self.epochs.len() > 1;
+        let end = |of_steps| if several { last.train_loss } else { of_steps };
         let steps = self.loss.filter(|_| self.steps > 1);
-        let steps = steps.map(|(first, last)| ("training", "the first step", [first, last]));
-        let epochs = (self.epochs.len() > 1).then_some((what, "the first epoch", of_epochs));
+        let steps = steps.map(|(first, last)| ("training", "the first step", [first, end(last)]));
+        let epochs = several.then_some((what, "the first epoch", of_epochs));
         let (what, when, [before, now]) = [steps, epochs]
             .into_iter()
             .flatten()
