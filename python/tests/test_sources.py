@@ -450,3 +450,36 @@ def test_what_is_not_packed_has_no_segments(tmp_path: Path) -> None:
     batch = next(iter(pelton.load(path, format="documents").batch(2, collate={"tokens": "pad"})))
     assert [row[:length].tolist() for row, length in zip(batch["tokens"], batch["tokens_lengths"])] == [each.tolist() for each in made]
     assert repr(batch).startswith("Batch(epoch 0, step 0, 2 examples: tokens uint16 [2, 7]")
+
+
+def test_what_hugging_face_saved(tmp_path: Path) -> None:
+    """A folder of ``save_to_disk``, and a column of pictures as its datasets store it: a struct of bytes and path."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    made = []
+    for i in range(6):
+        buffer = io.BytesIO()
+        Image.fromarray(np.full((4, 5, 3), 10 * i, np.uint8)).save(buffer, "PNG")
+        made.append({"bytes": buffer.getvalue(), "path": None if i % 2 else f"{i}.png"})
+    table = pa.table({"image": made, "label": list(range(6))})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    # Not in the order of their names.
+    names = ["data-1.arrow", "data-0.arrow"]
+    for name, part in zip(names, (table[:4], table[4:])):
+        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(part)
+    (folder / "dataset_info.json").write_text("{}")
+    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
+    for source in (folder, tmp_path / "a.parquet"):
+        pipeline = pelton.load(source).decode("image")
+        assert pipeline.records == 6
+        batch = next(iter(pipeline.resize((4, 5)).batch(6)))
+        assert sorted(batch) == ["image", "label"] and batch["image"].shape == (6, 4, 5, 3)
+        assert batch["image"][:, 0, 0, 0].tolist() == [0, 10, 20, 30, 40, 50] and batch["label"].tolist() == list(range(6))
+    named = pelton.load(tmp_path / "a.parquet", format="parquet:image.path,label", missing="zero")
+    assert next(iter(named.batch(6)))["image.path"].texts() == ["0.png", "", "2.png", "", "4.png", ""]
+    (tmp_path / "dataset_dict.json").write_text('{"splits": ["saved"]}')
+    with pytest.raises(pelton.ConfigurationError, match="holds several data sets; name one of them: .*/saved"):
+        pelton.load(tmp_path).records

@@ -92,7 +92,10 @@ fn add(
     }
     let path = path_of_text(name);
     if !name.contains(['*', '?', '[']) || path.exists() {
-        files.push(path);
+        match saved(&path)? {
+            Some(saved) => files.extend(saved),
+            None => files.push(path),
+        }
         return Ok(());
     }
     let found = matching(name).map_err(|error| {
@@ -103,6 +106,83 @@ fn add(
     let is_data = |file: &PathBuf| !file.to_string_lossy().ends_with(".pelton-index");
     let found = found.into_iter().filter(is_data).collect();
     add_matching(name, found, files, observer)
+}
+
+/// Most bytes of a list of files.
+const MOST_LISTED: u64 = 64 << 20;
+
+/// The files of a folder that `save_to_disk` of Hugging Face's datasets wrote, in their order; `None` for others.
+fn saved(folder: &Path) -> Result<Option<Vec<PathBuf>>, DataError> {
+    #[derive(serde::Deserialize)]
+    struct State {
+        #[serde(rename = "_data_files")]
+        files: Vec<File>,
+    }
+    #[derive(serde::Deserialize)]
+    struct File {
+        filename: String,
+    }
+    #[derive(serde::Deserialize)]
+    struct Splits {
+        splits: Vec<String>,
+    }
+    let list = |name: &str| -> Option<(PathBuf, Result<Vec<u8>, std::io::Error>)> {
+        let path = folder.join(name);
+        let size = path.metadata().ok().filter(|found| found.is_file())?.len();
+        let read = if size > MOST_LISTED {
+            Err(std::io::Error::other("it is longer than 64 MiB"))
+        } else {
+            std::fs::read(&path)
+        };
+        Some((path, read))
+    };
+    let wrong = |path: &Path, what: &dyn std::fmt::Display| {
+        DataError::Config(format!(
+            "{}: is no list of files of Hugging Face's datasets ({what}); save the data set again, or name its files",
+            path.display()
+        ))
+    };
+    if let Some((path, read)) = list("dataset_dict.json") {
+        let read = read.map_err(|error| wrong(&path, &error))?;
+        let found: Splits = serde_json::from_slice(&read).map_err(|error| wrong(&path, &error))?;
+        let each = found
+            .splits
+            .iter()
+            .map(|split| folder.join(split).display().to_string());
+        return Err(DataError::Config(format!(
+            "{}: holds several data sets; name one of them: {}",
+            folder.display(),
+            each.collect::<Vec<_>>().join(", ")
+        )));
+    }
+    let Some((path, read)) = list("state.json") else {
+        return Ok(None);
+    };
+    let read = read.map_err(|error| wrong(&path, &error))?;
+    let Ok(state) = serde_json::from_slice::<State>(&read) else {
+        // A folder of pictures may have a file of this name, too.
+        return if folder.join("dataset_info.json").exists() {
+            Err(wrong(&path, &"it names no files"))
+        } else {
+            Ok(None)
+        };
+    };
+    let file = |File { filename }: File| match Path::new(&filename).file_name() {
+        Some(name) if name == filename.as_str() => Ok(folder.join(name)),
+        _ => Err(wrong(
+            &path,
+            &format!("`{filename}` is no file in its folder"),
+        )),
+    };
+    let files = state
+        .files
+        .into_iter()
+        .map(file)
+        .collect::<Result<Vec<_>, _>>()?;
+    match files.is_empty() {
+        true => Err(wrong(&path, &"it names no files")),
+        false => Ok(Some(files)),
+    }
 }
 
 /// Adds the files that match a pattern, except marker files that writers leave next to data. A name without wildcards
@@ -207,6 +287,52 @@ fn demo(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn folders_of_saved_data_sets_are_their_files() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let found = || saved(folder.path()).map_err(|error| error.to_string());
+        assert_eq!(found(), Ok(None));
+        write("state.json", r#"{"mood": 3}"#);
+        assert_eq!(found(), Ok(None));
+        write("dataset_info.json", "{}");
+        assert!(
+            found()
+                .unwrap_err()
+                .contains("(it names no files); save the data set again")
+        );
+        let listed = r#"{"_data_files": [{"filename": "b.arrow"}, {"filename": "a.arrow"}], "_split": null}"#;
+        write("state.json", listed);
+        let files = ["b.arrow", "a.arrow"].map(|name| folder.path().join(name));
+        assert_eq!(found(), Ok(Some(files.to_vec())));
+        for (outside, message) in [
+            (
+                r#"{"_data_files": [{"filename": "../a.arrow"}]}"#,
+                "`../a.arrow` is no file",
+            ),
+            (
+                r#"{"_data_files": [{"filename": "/etc/passwd"}]}"#,
+                "is no file in its folder",
+            ),
+            (
+                r#"{"_data_files": [{"filename": ".."}]}"#,
+                "is no file in its folder",
+            ),
+            (r#"{"_data_files": []}"#, "it names no files"),
+        ] {
+            write("state.json", outside);
+            let said = found().unwrap_err();
+            assert!(said.contains(message), "{said}");
+        }
+        write("dataset_dict.json", r#"{"splits": ["train", "test"]}"#);
+        let said = found().unwrap_err();
+        assert!(
+            said.contains("/train, ") && said.ends_with("/test"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn what_writers_leave_next_to_data_is_no_data() {

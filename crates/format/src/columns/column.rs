@@ -207,6 +207,8 @@ pub(crate) struct Column {
     pub(crate) nullable: bool,
     /// Units of a day, if its numbers are dates or points in time since 1970.
     pub(crate) units_a_day: Option<i64>,
+    /// Whether it is read only where it is named.
+    pub(crate) aside: bool,
 }
 
 /// Units of a day of a type of dates or points in time; those with a time zone are in UTC.
@@ -270,9 +272,20 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
     let path = [outer, &[field.name().clone()]].concat();
     let mut nullable = nullable || field.is_nullable();
     if let DataType::Struct(fields) = field.data_type() {
+        let begin = leaves.len();
         fields
             .iter()
             .for_each(|field| add(field, &path, nullable, leaves));
+        // A picture or sound as Hugging Face stores it: the contents of a file, and its name.
+        if let [one, other] = &mut leaves[begin..]
+            && let Some([Ok(contents), Ok(name)]) = of_file(fields).map(|first| match first {
+                true => [one, other],
+                false => [other, one],
+            })
+        {
+            contents.name = path.join(".");
+            name.aside = true;
+        }
         return;
     }
     let mut inner = field.data_type();
@@ -290,6 +303,7 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
             kind,
             nullable,
             units_a_day: units_a_day(field.data_type()),
+            aside: false,
         }),
         _ => Err((
             name,
@@ -297,6 +311,23 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
         )),
     };
     leaves.push(leaf);
+}
+
+/// Whether the first of these two is the contents of a file and the other its name, or the other way around; `None` for
+/// other fields.
+fn of_file(fields: &Fields) -> Option<bool> {
+    let is_contents = |field: &FieldRef| {
+        field.name() == "bytes"
+            && matches!(field.data_type(), DataType::Binary | DataType::LargeBinary)
+    };
+    let is_name = |field: &FieldRef| {
+        field.name() == "path" && matches!(field.data_type(), DataType::Utf8 | DataType::LargeUtf8)
+    };
+    match fields[..].as_ref() {
+        [a, b] if is_contents(a) && is_name(b) => Some(true),
+        [a, b] if is_name(a) && is_contents(b) => Some(false),
+        _ => None,
+    }
 }
 
 /// Most bytes of an array of one shape.
@@ -309,6 +340,43 @@ mod tests {
     use arrow_schema::Field;
 
     use super::*;
+
+    #[test]
+    fn a_file_in_a_struct_has_the_name_of_the_struct() {
+        let field = |name: &str, data_type| Field::new(name, data_type, true);
+        let names = |fields: Vec<Field>| -> Vec<(String, bool)> {
+            let outer = field("image", DataType::Struct(Fields::from(fields)));
+            let found = leaves(&Fields::from(vec![outer]))
+                .into_iter()
+                .map(Result::unwrap);
+            found.map(|column| (column.name, column.aside)).collect()
+        };
+        let (bytes, path) = (
+            field("bytes", DataType::Binary),
+            field("path", DataType::Utf8),
+        );
+        let image = ("image".to_owned(), false);
+        let aside = ("image.path".to_owned(), true);
+        assert_eq!(
+            names(vec![bytes.clone(), path.clone()]),
+            [image.clone(), aside.clone()]
+        );
+        assert_eq!(names(vec![path.clone(), bytes.clone()]), [aside, image]);
+        for (others, name) in [
+            (
+                vec![bytes.clone(), field("name", DataType::Utf8)],
+                "image.bytes",
+            ),
+            (vec![bytes.clone()], "image.bytes"),
+            (
+                vec![bytes, path.clone(), field("x", DataType::Int8)],
+                "image.bytes",
+            ),
+            (vec![field("bytes", DataType::Utf8), path], "image.bytes"),
+        ] {
+            assert_eq!(names(others)[0], (name.to_owned(), false));
+        }
+    }
 
     fn check(data_type: DataType, expected: Result<ColumnKind, &str>) {
         let fields = Fields::from(vec![Field::new("x", data_type, true)]);

@@ -183,7 +183,8 @@ fn choose(
         };
         nulls.extend(others.iter().filter(is_null).map(name_of));
         left_out.extend(others.iter().filter(|leaf| !is_null(leaf)).map(name_of));
-        good.into_iter().flatten().collect()
+        let good = good.into_iter().flatten();
+        good.filter(|column| !column.aside).collect()
     };
     let shown: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     let meant = match &options.columns {

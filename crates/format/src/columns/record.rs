@@ -248,6 +248,7 @@ mod tests {
             kind,
             nullable,
             units_a_day: None,
+            aside: false,
         }
     }
 
