@@ -450,6 +450,8 @@ def test_what_is_not_packed_has_no_segments(tmp_path: Path) -> None:
     batch = next(iter(pelton.load(path, format="documents").batch(2, collate={"tokens": "pad"})))
     assert [row[:length].tolist() for row, length in zip(batch["tokens"], batch["tokens_lengths"])] == [each.tolist() for each in made]
     assert repr(batch).startswith("Batch(epoch 0, step 0, 2 examples: tokens uint16 [2, 7]")
+    batch = next(iter(pelton.load(path, format="documents").batch(2, collate={"tokens": "ragged"})))
+    assert [row.tolist() for row in batch["tokens"]] == [each.tolist() for each in made]
 
 
 def test_what_hugging_face_saved(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ use std::path::Path;
 use pelton_batch::DType;
 use pelton_key::Digest;
 
-use crate::arrays::windows::IdsDecoder;
+use crate::arrays::ids::IdsDecoder;
 use crate::locate::format::{Format, Shard, Source};
 use crate::locate::places::Places;
 use crate::locate::places::elias_fano::EliasFanoBuilder;

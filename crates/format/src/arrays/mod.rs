@@ -2,6 +2,7 @@
 
 pub(crate) mod cifar;
 pub(crate) mod fvecs;
+pub(crate) mod ids;
 pub(crate) mod idx;
 pub(crate) mod megatron;
 pub(crate) mod mixture;

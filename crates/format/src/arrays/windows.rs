@@ -11,20 +11,14 @@
 
 use std::fs::File;
 
-use pelton_batch::{DType, FieldSpec};
-use pelton_key::Digest;
+use pelton_batch::DType;
 
+use crate::arrays::ids::IdsDecoder;
 use crate::arrays::{megatron, npy};
-use crate::locate::decoder::{Cut, Decoded, Decoder};
 use crate::locate::format::{Format, Shard, Source};
 use crate::locate::places::Places;
 use crate::record::error::FormatError;
-use crate::record::labels::stored::Label;
-use crate::record::rows::NewRow;
-use crate::record::rows::fields::RecordFields;
 
-/// The name of the field.
-const TOKENS: &str = "tokens";
 /// Longest window.
 const MOST: u64 = 1 << 26;
 const SPELLED: &str = "write windows:LENGTH, windows:LENGTH:STRIDE or windows:LENGTH:STRIDE:TYPE with u8, u16, i16, u32, i32 or i64";
@@ -164,57 +158,6 @@ fn type_of(source: &Source<'_>) -> Result<Option<(DType, u64)>, FormatError> {
     match File::open(&index).map(|file| megatron::head(&index, file)) {
         Ok(head) => Ok(head?.map(|head| (head.dtype, 0))),
         Err(_) => Ok(None),
-    }
-}
-
-/// Ids as they are stored.
-#[derive(Debug)]
-pub(super) struct IdsDecoder {
-    bytes: usize,
-    fields: RecordFields,
-    /// Tells the places of records apart, where the file itself does not.
-    places: u64,
-}
-
-impl IdsDecoder {
-    /// Of records of `length` ids, or of any length.
-    pub(super) fn new(dtype: DType, length: Option<usize>, places: u64) -> IdsDecoder {
-        let mut fields = RecordFields::default();
-        fields.push_array(FieldSpec::new(TOKENS, dtype, &[length]));
-        IdsDecoder {
-            bytes: dtype.bytes(),
-            fields,
-            places,
-        }
-    }
-}
-
-impl Decoder for IdsDecoder {
-    #[inline]
-    fn decode<'b>(&self, _: u64, bytes: &'b [u8], row: &mut NewRow<'_>) -> Decoded<'b> {
-        let ids = [bytes.len() / self.bytes];
-        row.fields(&self.fields).put(&ids, bytes);
-        Ok(Label::Listed)
-    }
-
-    fn fingerprint(&self) -> [u64; 3] {
-        [
-            Digest::new("windows").value(),
-            self.fields.hash(0),
-            self.places,
-        ]
-    }
-
-    fn fields(&self) -> &RecordFields {
-        &self.fields
-    }
-
-    fn cut(&self) -> Option<Cut> {
-        Some(Cut {
-            skip: 0,
-            length: None,
-            class: None,
-        })
     }
 }
 

@@ -2,6 +2,9 @@
 //!
 //! Such rows can be read straight to their destination, without an intermediate buffer.
 
+use pelton_batch::DType;
+
+use crate::arrays::megatron;
 use crate::dataset::Dataset;
 use crate::dataset::bad_record::bad_record;
 use crate::dataset::data_file::DataFile;
@@ -30,6 +33,17 @@ pub enum InPlaceClass {
 }
 
 impl Dataset {
+    /// The type of token ids, if records are documents of them and nothing else.
+    pub fn ids(&self) -> Option<DType> {
+        let are_documents = |file: &DataFile| file.kind().name() == megatron::NAME;
+        let field = self
+            .files
+            .iter()
+            .all(are_documents)
+            .then(|| self.fields())?;
+        Some(field.0.first()?.dtype)
+    }
+
     /// Whether every row is a range of its record that is known before the record is read.
     pub fn reads_in_place(&self) -> bool {
         let has_cut = |file: &DataFile| file.decoder.cut().is_some();

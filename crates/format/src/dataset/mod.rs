@@ -20,7 +20,6 @@ use std::sync::Arc;
 use pelton_batch::{DType, FieldSpec, FieldSpecs, Schema};
 use pelton_storage::{Storage, allow_open_files, regular_file};
 
-use crate::arrays::megatron;
 use crate::dataset::bad_record::bad_record;
 use crate::dataset::data_file::DataFile;
 use crate::dataset::open::open_files;
@@ -353,17 +352,6 @@ impl Dataset {
     /// The contents of rows: features, or bytes of one kind.
     pub fn contents(&self) -> Contents {
         self.contents
-    }
-
-    /// The type of token ids, if records are documents of them and nothing else.
-    pub fn ids(&self) -> Option<DType> {
-        let are_documents = |file: &DataFile| file.kind().name() == megatron::NAME;
-        let field = self
-            .files
-            .iter()
-            .all(are_documents)
-            .then(|| self.fields())?;
-        Some(field.0.first()?.dtype)
     }
 
     /// The fields of every record, without its label; pictures of known size as height, width and channels.

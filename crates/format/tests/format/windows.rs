@@ -212,7 +212,7 @@ fn an_index_that_does_not_fit_is_refused() {
     let options = with(&folder, Some("documents"), None);
     refuses(&path, &options, "a.idx cannot be read");
     let with_index = |bytes: &[u8]| {
-        file(folder.path(), "a.idx", bytes.to_vec());
+        file(folder.path(), "a.idx", bytes);
         open(&path, &options)
     };
     assert_eq!(with_index(&good).unwrap().records(), 2);
