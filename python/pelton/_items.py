@@ -131,10 +131,15 @@ class Items:
 
     def rows(self) -> list[tuple[str, str, np.ndarray]] | None:
         """Arrays that the native part takes rows of itself, with their names and types; ``None`` where Python makes the items."""
-        columns = self.parts[0].columns if isinstance(self.parts[0], Rows) else {"": None}
-        if not all(isinstance(column, np.ndarray) and column.flags.c_contiguous and column.dtype.name in KNOWN for column in columns.values()):
+        rows = self.parts[0]
+        if not isinstance(rows, Rows):
             return None
-        return [(name, column.dtype.name, column.view("uint16") if column.dtype == "float16" else column) for name, column in columns.items()]
+        if not all(column.flags.c_contiguous and column.dtype.name in KNOWN for column in rows.columns.values()):
+            return None
+        return [
+            (name, column.dtype.name, column.view("uint16") if column.dtype == "float16" else column)
+            for name, column in rows.columns.items()
+        ]
 
     @property
     def stacked(self) -> list[str]:

@@ -483,7 +483,7 @@ def _columns(samples: list[Any]) -> Any:
     columns: list[tuple[str, Any, Any]] = []
     for name, one in first.items():
         values: Any = [sample[name] for sample in samples]
-        kind = type(one)
+        kind: Any = type(one)
         if any(type(value) is not kind for value in values):
             kind = None
         elif kind is Number:
