@@ -46,8 +46,8 @@ class KnnSoftmax(torch.nn.Module):
     - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, nearest first, filled up with random
       ones to the share ``budget`` of all classes; the share ``drawn`` of the budget is always random (KNN softmax:
       Song et al., KDD 2020, where ``drawn`` is 0);
-    - ``"near"``: those nearest to the features of any example, and random ones, as for ``knn``; where classes resemble each
-      other this comes closest to ``full``;
+    - ``"near"``: others up to ``budget``, drawn by how likely they are for any example; where classes resemble each other this
+      comes closest to ``full``;
     - ``"sampled"``: random ones up to ``budget`` (Partial FC);
     - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
     - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
@@ -119,7 +119,7 @@ class KnnSoftmax(torch.nn.Module):
         super().__init__()
         kinds: dict[str, list[float]] = {
             "full": [],
-            "near": [budget, drawn],
+            "near": [budget],
             "knn": [k, budget, drawn],
             "sampled": [budget],
             "selective": [trees, budget],
