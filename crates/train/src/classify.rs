@@ -211,7 +211,6 @@ impl HeadConfig {
         let (near, drawn) = (budget.near, budget.all - budget.near);
         let begin = format!("a step takes {} of {classes} classes", budget.all);
         Ok(match kind {
-            HeadKind::Near { .. } => Some(begin),
             HeadKind::Knn { neighbours, .. } => {
                 let fit = (near as f64 / own).min(neighbours as f64);
                 let mut note = format!(
