@@ -146,14 +146,14 @@ def _copied(value: Any) -> Any:
 
 def described(batch: Batch, include: Sequence[str], run: Run) -> Batch:
     """A batch with what describes its records as fields."""
+    packed = packing(batch) if any(name in PACKED for name in include) else {}
     for name in include:
-        if name in PACKED and name not in batch:
-            batch[name] = packing(batch)[name]
-            continue
         if name in batch:
             raise _pelton.ConfigurationError(f"the data has a field `{name}`, so .include({name!r}) has no place for its own")
         if name == "path":
             batch[name] = Ragged.of([np.frombuffer(run.source.locate(int(i))[0].encode(), np.uint8) for i in batch.ids])
+        elif name in packed:
+            batch[name] = packed[name]
         else:
             batch[name] = batch.ids if name == "ids" else np.full(len(batch.ids), getattr(batch, name), np.int64)
     return batch

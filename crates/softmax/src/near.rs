@@ -377,7 +377,7 @@ pub(crate) fn draw(
     let room = all.saturating_sub(labels.len() as u64).min(others) as usize;
     let is_other = |class: u64| labels.binary_search(&class).is_err();
     // Sums of whole numbers are the same for any division.
-    let whole = |share: f32| (f64::from(exp(share)) * (1_u64 << 32) as f64) as u64;
+    let whole = |share: f32| (f64::from(exp(share.min(0.0))) * (1_u64 << 32) as f64) as u64;
     let of_others = (own.start..)
         .zip(shares)
         .filter(|(class, _)| is_other(*class));

@@ -209,12 +209,12 @@ impl HeadConfig {
             )));
         }
         let (near, drawn) = (budget.near, budget.all - budget.near);
-        let begin = format!("a step takes {} of {classes} classes", budget.all);
         Ok(match kind {
             HeadKind::Knn { neighbours, .. } => {
                 let fit = (near as f64 / own).min(neighbours as f64);
                 let mut note = format!(
-                    "{begin}: {fit:.1} of the {neighbours} nearest of each class of the batch fit into {near}, and {drawn} are kept for draws"
+                    "a step takes {} of {classes} classes: {fit:.1} of the {neighbours} nearest of each class of the batch fit into {near}, and {drawn} are kept for draws",
+                    budget.all
                 );
                 if fit < 0.5 * neighbours as f64 {
                     note += "; most neighbours are left out: give `head` a larger part or fewer neighbours, or a smaller `batch`";

@@ -211,6 +211,13 @@ fn an_index_that_does_not_fit_is_refused() {
     let path = file(folder.path(), "a.bin", ten);
     let options = with(&folder, Some("documents"), None);
     refuses(&path, &options, "a.idx cannot be read");
+    let alone = file(folder.path(), "b.idx", &good);
+    let any = with(&folder, None, None);
+    refuses(
+        &alone,
+        &any,
+        "name the .bin next to it, with the format `documents`",
+    );
     let with_index = |bytes: &[u8]| {
         file(folder.path(), "a.idx", bytes);
         open(&path, &options)

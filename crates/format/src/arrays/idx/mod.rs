@@ -80,6 +80,10 @@ pub fn parse_idx_header(bytes: &[u8]) -> Result<IdxHeader, FormatError> {
     let Some(&[zero, also_zero, kind, dimensions]) = bytes.first_chunk::<4>() else {
         return Err(short());
     };
+    if bytes.starts_with(b"MMIDIDX") {
+        let what = "it is an index of Megatron-LM; name the .bin next to it, with the format `documents` or windows:LENGTH";
+        return Err(FormatError::malformed(0, what));
+    }
     if (zero, also_zero) != (0, 0) {
         let found = format!(
             "its magic number is {zero:02x}{also_zero:02x}{kind:02x}{dimensions:02x}, and an IDX file starts with two zero bytes"
