@@ -150,20 +150,12 @@ def share(name: str, value: Any, most: float = 1.0) -> float:
     return float(value)
 
 
-def sides(name: str, size: Any) -> list[int]:
-    """One or two sides in pixels, of ``224``, ``(224,)`` or ``(height, width)``."""
+def sides(name: str, size: Any) -> str:
+    """One or two sides in pixels, of ``224``, ``(224,)`` or ``(height, width)``, as the native part takes them."""
     given = list(size) if isinstance(size, (tuple, list)) else [size]
     if len(given) not in (1, 2):
         raise ConfigurationError(f"`{name}` is {size!r}; give one side, or (height, width)")
-    return [whole(name, side, 1) for side in given]
-
-
-def square(name: str, size: Any) -> int:
-    """The side of a square, of ``224`` or ``(224, 224)``."""
-    given = sides(name, size)
-    if len(set(given)) > 1:
-        raise ConfigurationError(f"`{name}` is {size!r}, and only squares are cut; give one side, and .resize((height, width)) after it")
-    return given[0]
+    return "x".join(str(whole(name, side, 1)) for side in given)
 
 
 def channels(name: str, values: Any, most: float) -> str:

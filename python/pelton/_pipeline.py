@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from . import _pelton
 from ._batch import Batch
-from ._checks import channels, checked_lengths, checked_weights, parse_bytes, share, sides, square, typed, whole
+from ._checks import channels, checked_lengths, checked_weights, parse_bytes, share, sides, typed, whole
 from ._choice import Filter, LengthOf, Part, Skip, Take, check_by_index, check_has_lengths, check_listed, chosen, lengths_by
 from ._classes import class_names, given_words, warn_of, warn_of_other_classes, warn_of_other_words, word_list
 from ._collation import Collated, ToTensors, Tuples, bound, collation
@@ -237,19 +237,18 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
 
     def resize(self, size: int | tuple[int, int], width: int | None = None) -> Pipeline[T]:
         """To ``(height, width)``, or so that the shorter side is ``size``; ``width`` makes ``size`` the height."""
-        given = sides("size", size if width is None else (size, width))
-        return self.augment("resize:" + "x".join(str(side) for side in given))
+        return self.augment(f"resize:{sides('size', size if width is None else (size, width))}")
 
     def crop(self, size: int | tuple[int, int]) -> Pipeline[T]:
-        """The square of this ``size`` in the middle."""
-        return self.augment(f"crop:{square('size', size)}")
+        """The part of this ``size`` in the middle: a square, or ``(height, width)``."""
+        return self.augment(f"crop:{sides('size', size)}")
 
     center_crop = crop
 
     def random_crop(self, size: int | tuple[int, int], padding: int = 0) -> Pipeline[T]:
-        """A square of this ``size`` at a random position, after ``padding`` by this many pixels."""
+        """A part of this ``size`` at a random position, after ``padding`` by this many pixels."""
         padding = whole("padding", padding)
-        return self.augment(f"randomcrop:{square('size', size)}" + (f":{padding}" if padding else ""))
+        return self.augment(f"randomcrop:{sides('size', size)}" + (f":{padding}" if padding else ""))
 
     def random_resized_crop(
         self,
@@ -257,16 +256,39 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         scale: tuple[float, float] = (0.08, 1.0),
         ratio: tuple[float, float] = (3 / 4, 4 / 3),
     ) -> Pipeline[T]:
-        """A random crop whose area is between the shares ``scale``, resized to a square of ``size``, as in torchvision.
-        The ``ratio`` of its sides is between 3/4 and 4/3, and no other."""
-        low, high = (share("scale", bound) for bound in scale)
-        if [round(bound, 2) for bound in ratio] != [0.75, 1.33]:
-            raise ConfigurationError(f"`ratio` is {ratio!r}; crops have ratios from 3/4 to 4/3, so leave it out")
-        return self.augment(f"rrc:{square('size', size)}:{low}-{high}")
+        """A random crop whose area is between the shares ``scale`` and whose ``ratio`` of width to height is between these,
+        resized to ``size``, as in torchvision."""
+        least, most = (share("scale", bound) for bound in scale)
+        narrow, broad = (share("ratio", bound, 100.0) for bound in ratio)
+        if [round(narrow, 2), round(broad, 2)] == [0.75, 1.33]:
+            narrow, broad = 3 / 4, 4 / 3
+        return self.augment(f"rrc:{sides('size', size)}:{least}-{most}:{narrow}-{broad}")
 
     def flip(self, p: float = 0.5) -> Pipeline[T]:
         """A horizontal flip with probability ``p``."""
         return self.augment(f"flip:{share('p', p)}")
+
+    def vertical_flip(self, p: float = 0.5) -> Pipeline[T]:
+        """A flip of top and bottom with probability ``p``."""
+        return self.augment(f"vflip:{share('p', p)}")
+
+    def color_jitter(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> Pipeline[T]:
+        """Brightness, contrast and saturation by factors from 1 ± these, hue by ± ``hue`` of the circle, in random order."""
+        most = {"brightness": (brightness, 100), "contrast": (contrast, 100), "saturation": (saturation, 100), "hue": (hue, 0.5)}
+        return self.augment("jitter:" + ":".join(str(share(name, *given)) for name, given in most.items()))
+
+    def gaussian_blur(self, kernel_size: int, sigma: tuple[float, float] = (0.1, 2.0), p: float = 1.0) -> Pipeline[T]:
+        """A blur by a Gaussian kernel of ``kernel_size`` (odd) and a random deviation, with probability ``p``."""
+        least, most = (share("sigma", bound, 100.0) for bound in sigma)
+        return self.augment(f"blur:{whole('kernel_size', kernel_size, 1)}:{least}-{most}:{share('p', p)}")
+
+    def rand_augment(self, num_ops: int = 2, magnitude: int = 9) -> Pipeline[T]:
+        """RandAugment: ``num_ops`` random changes of strength ``magnitude`` (0 to 30), as in torchvision."""
+        return self.augment(",".join([f"randaugment:{whole('magnitude', magnitude)}"] * whole("num_ops", num_ops, 1)))
+
+    def trivial_augment(self) -> Pipeline[T]:
+        """One random change of random strength: TrivialAugmentWide, as in torchvision."""
+        return self.augment("trivialaugment")
 
     def normalise(self, mean: Sequence[float] | float | None = None, std: Sequence[float] | float | None = None) -> Pipeline[T]:
         """To floats: ``(value / 255 - mean) / std``, for each channel; ImageNet's ``mean`` and ``std`` unless given."""

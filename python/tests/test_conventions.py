@@ -339,10 +339,57 @@ def test_lists_of_lists_in_parquet(tmp_path: Path) -> None:
         with pytest.raises(pelton.DataError, match=r"column x holds no value \(null\)"):
             next(iter(pelton.load(tmp_path / "wrong.parquet").sample(ids=[i]).batch(2)))
     feather = pytest.importorskip("pyarrow.feather")
-    feather.write_feather(wrong, tmp_path / "wrong.arrow", compression="uncompressed")
+    for compression in ("uncompressed", "lz4", "zstd"):
+        feather.write_feather(table, tmp_path / "t.arrow", compression=compression, chunksize=70)
+        for batch in pelton.load(tmp_path / "t.arrow").shuffle(seed=2).batch(16):
+            assert all(boxes.tolist() == rows[i] for i, boxes in zip(batch["i"], batch["objects.boxes"]))
     with pytest.warns(UserWarning, match="the columns x hold nothing that a record can hold and are left out"):
-        (batch,) = pelton.load(tmp_path / "wrong.arrow").batch(4)
+        table = pa.table({"i": np.arange(4), "x": pa.array([[b"1"]] * 4)})
+        parquet.write_table(table, tmp_path / "bytes.parquet")
+        (batch,) = pelton.load(tmp_path / "bytes.parquet").batch(4)
     assert list(batch) == ["i"]
+
+
+def test_nested_values_are_the_text_that_json_lines_have(tmp_path: Path) -> None:
+    pa, parquet, feather = map(pytest.importorskip, ("pyarrow", "pyarrow.parquet", "pyarrow.feather"))
+    rng = np.random.default_rng(0)
+    words = ["", "a", "\"quoted\" \\ \n", "Grüße 🎉", "\x01"]
+
+    def chat() -> Any:
+        turns = [{"role": "user", "content": words[rng.integers(5)], "score": float(rng.normal())} for _ in range(rng.integers(4))]
+        turns += [{"role": None, "content": "x", "score": None}] * int(rng.integers(2))
+        return turns if rng.random() < 0.9 else None
+
+    rows = [{"i": i, "chat": chat(), "tags": [words[k] for k in rng.integers(0, 5, rng.integers(3))]} for i in range(500)]
+    for row in rows:
+        row["of"] = {"deep": [[{"x": [1, 2]}], []]}
+    table = pa.Table.from_pylist(rows)
+    parquet.write_table(table, tmp_path / "t.parquet", row_group_size=90)
+    parquet.write_table(table.cast(pa.schema([
+        table.schema.field("i"), ("chat", pa.large_list(table.schema.field("chat").type.value_type)), ("tags", pa.large_list(pa.large_string())),
+        table.schema.field("of"),
+    ])), tmp_path / "large.parquet")
+    feather.write_feather(table, tmp_path / "plain.arrow", compression="uncompressed", chunksize=64)
+    feather.write_feather(table, tmp_path / "packed.arrow", compression="lz4", chunksize=64)
+    with open(tmp_path / "t.jsonl", "w") as file:
+        for row in rows:
+            file.write(json.dumps({"i": row["i"], "chat": row["chat"], "tags": row["tags"], "of.deep": row["of"]["deep"]}) + "\n")
+    for name in ("t.parquet", "large.parquet", "plain.arrow", "packed.arrow", "t.jsonl"):
+        seen = []
+        for batch in pelton.load(tmp_path / name).shuffle(seed=1).batch(32):
+            texts = {field: batch[field].texts() for field in ("chat", "tags", "of.deep")}
+            for k, i in enumerate(batch["i"]):
+                seen.append(i)
+                assert json.loads(texts["chat"][k]) == rows[i]["chat"], name
+                assert json.loads(texts["tags"][k]) == rows[i]["tags"]
+                assert json.loads(texts["of.deep"][k]) == rows[i]["of"]["deep"]
+        assert sorted(seen) == list(range(500)), name
+    (sample, *_) = pelton.load(tmp_path / "t.parquet").map(lambda sample: {"turns": len(json.loads(sample["chat"]) or [])})
+    assert sample["turns"] == len(rows[0]["chat"] or [])
+    others = {"a": pa.array([{"k": 1}, {}, None], pa.map_(pa.string(), pa.int64())), "b": pa.array([[1, None], [], [2**64 - 1]], pa.list_(pa.uint64()))}
+    parquet.write_table(pa.table(others), tmp_path / "maps.parquet")
+    (batch,) = pelton.load(tmp_path / "maps.parquet").batch(3)
+    assert batch["a"].texts() == ['{"k":1}', "{}", "null"] and batch["b"].texts() == ["[1,null]", "[]", "[18446744073709551615]"]
 
 
 def test_rows_of_a_column_have_any_lengths() -> None:
@@ -459,8 +506,8 @@ def test_a_function_collates(arrays: tuple[np.ndarray, np.ndarray]) -> None:
         (lambda data: data.normalize(0.5), "both"),
         (lambda data: data.flip(p=2), "`p` is 2"),
         (lambda data: data.resize((1, 2, 3)), "height, width"),
-        (lambda data: data.random_resized_crop(8, ratio=(1, 1)), "`ratio`"),
-        (lambda data: data.crop((8, 9)), "squares"),
+        (lambda data: data.random_resized_crop(8, ratio=(-1, 1)), "`ratio`"),
+        (lambda data: data.crop((8, 9, 10)), "one side, or"),
         (lambda data: data.split(1.0), "between 0 and 1"),
         (lambda data: data.take(0), "`records` is 0"),
         (lambda data: data.include("key"), "ids, epoch, step, path"),

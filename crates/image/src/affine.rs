@@ -7,6 +7,8 @@
 pub(crate) struct Affine {
     pub matrix: [[f32; 2]; 2],
     pub offset: [f32; 2],
+    /// Whether pixels come from the nearest, without interpolation.
+    pub nearest: bool,
 }
 
 impl Affine {
@@ -17,6 +19,7 @@ impl Affine {
         Affine {
             matrix: [[xx, -xy], [-yx, yy]],
             offset: [-x, y],
+            ..self
         }
     }
 
@@ -36,30 +39,43 @@ impl Affine {
                 0.0
             }
         };
-        for (i, values) in to.chunks_exact_mut(channels).enumerate() {
-            let to_y = (i / width) as f32 - middle_y;
-            let to_x = (i % width) as f32 - middle_x;
-            let x = xx * to_x + xy * to_y + self.offset[0] + middle_x;
-            let y = yx * to_x + yy * to_y + self.offset[1] + middle_y;
-            let (x, y) = if nearest {
-                ((x + 0.5).floor(), (y + 0.5).floor())
-            } else {
-                (x, y)
-            };
-            let (left, top) = (x.floor(), y.floor());
-            let (right_share, low_share) = (x - left, y - top);
-            // Far outside the image these saturate, one below the largest at most.
-            let (left, top) = (left.min(1e9) as i32, top.min(1e9) as i32);
-            for (channel, value) in values.iter_mut().enumerate() {
-                let row = |y: i32| {
-                    let (before, after) = (pixel(y, left, channel), pixel(y, left + 1, channel));
-                    before + (after - before) * right_share
-                };
-                let (above, below) = (row(top), row(top + 1));
-                *value = (above + (below - above) * low_share + 0.5) as u8;
+        for (i, line) in to.chunks_exact_mut(width * channels).enumerate() {
+            let to_y = i as f32 - middle_y;
+            for (j, values) in line.chunks_exact_mut(channels).enumerate() {
+                let to_x = j as f32 - middle_x;
+                let x = xx * to_x + xy * to_y + self.offset[0] + middle_x;
+                let y = yx * to_x + yy * to_y + self.offset[1] + middle_y;
+                if nearest || self.nearest {
+                    let (x, y) = (floor(x + 0.5), floor(y + 0.5));
+                    let is_inside = (x as u32 as usize) < width && (y as u32 as usize) < height;
+                    let place = (y as u32 as usize).wrapping_mul(width) + x as u32 as usize;
+                    match from.get(place * channels..(place + 1) * channels) {
+                        Some(pixel) if is_inside => values.copy_from_slice(pixel),
+                        _ => values.fill(0),
+                    }
+                    continue;
+                }
+                let (left, top) = (floor(x), floor(y));
+                let (right_share, low_share) = (x - left as f32, y - top as f32);
+                for (channel, value) in values.iter_mut().enumerate() {
+                    let row = |y: i32| {
+                        let (before, after) =
+                            (pixel(y, left, channel), pixel(y, left + 1, channel));
+                        before + (after - before) * right_share
+                    };
+                    let (above, below) = (row(top), row(top + 1));
+                    *value = (above + (below - above) * low_share + 0.5) as u8;
+                }
             }
         }
     }
+}
+
+/// The whole number below; far outside every image it is within 10^9 of 0. Without a call, which `f32::floor` is on older
+/// processors.
+fn floor(number: f32) -> i32 {
+    const UP: f64 = (1_u64 << 31) as f64;
+    (f64::from(number.clamp(-1e9, 1e9)) + UP) as u32 as i32 ^ i32::MIN
 }
 
 #[cfg(test)]
@@ -77,7 +93,11 @@ mod tests {
     #[test]
     fn pixels_come_from_where_the_map_says() {
         let unit = [[1.0, 0.0], [0.0, 1.0]];
-        let of = |matrix, offset| Affine { matrix, offset };
+        let of = |matrix, offset| Affine {
+            matrix,
+            offset,
+            nearest: false,
+        };
         check(of(unit, [0.0, 0.0]), [1, 2, 3, 4, 5, 6, 7, 8, 9]);
         check(of(unit, [1.0, 0.0]), [2, 3, 0, 5, 6, 0, 8, 9, 0]);
         check(of(unit, [0.0, -1.0]), [0, 0, 0, 1, 2, 3, 4, 5, 6]);
@@ -101,7 +121,12 @@ mod tests {
             let matrix = [[1.0, 0.0], [0.0, 1.0]];
             let mut to = [0; 9];
             let from = [1, 2, 3, 4, 5, 6, 7, 8, 9];
-            Affine { matrix, offset }.apply(&from, &mut to, 3, 1, true);
+            Affine {
+                matrix,
+                offset,
+                nearest: true,
+            }
+            .apply(&from, &mut to, 3, 1, false);
             assert_eq!(to, expected, "{offset:?}");
         };
         near([0.4, -0.4], [1, 2, 3, 4, 5, 6, 7, 8, 9]);

@@ -51,6 +51,155 @@ pub(crate) fn change(data: &mut [u8], channels: usize, change: Change) {
     }
 }
 
+/// A change of each value by itself, or by the histogram of its channel.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Tone {
+    /// Inverts values of at least this.
+    Solarise(u16),
+    /// Keeps this many high bits.
+    Posterise(u8),
+    /// Spreads values evenly over all levels.
+    Equalise,
+    /// Stretches values to all levels.
+    AutoContrast,
+}
+
+/// As Pillow's `ImageOps`, channel by channel.
+pub(crate) fn tone(data: &mut [u8], channels: usize, tone: Tone) {
+    for channel in 0..channels {
+        let values = data[channel..].iter().step_by(channels);
+        let mut counts = [0u64; 256];
+        if matches!(tone, Tone::Equalise | Tone::AutoContrast) {
+            values.for_each(|value| counts[usize::from(*value)] += 1);
+        }
+        let table = match tone {
+            Tone::Solarise(least) => std::array::from_fn(|value| {
+                let value = value as u8;
+                if u16::from(value) < least {
+                    value
+                } else {
+                    255 - value
+                }
+            }),
+            Tone::Posterise(bits) => std::array::from_fn(|value| {
+                value as u8 & !0xff_u8.checked_shr(bits.into()).unwrap_or(0)
+            }),
+            Tone::Equalise => equalising(&counts),
+            Tone::AutoContrast => stretching(&counts),
+        };
+        for value in data[channel..].iter_mut().step_by(channels) {
+            *value = table[usize::from(*value)];
+        }
+    }
+}
+
+/// Every value as itself.
+fn same() -> [u8; 256] {
+    std::array::from_fn(|value| value as u8)
+}
+
+fn equalising(counts: &[u64; 256]) -> [u8; 256] {
+    let last = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    let step = counts[..last].iter().sum::<u64>() / 255;
+    if step == 0 {
+        return same();
+    }
+    let mut sum = step / 2;
+    counts.map(|count| {
+        let level = sum / step;
+        sum += count;
+        level.min(255) as u8
+    })
+}
+
+fn stretching(counts: &[u64; 256]) -> [u8; 256] {
+    let least = counts.iter().position(|count| *count > 0).unwrap_or(0);
+    let most = counts.iter().rposition(|count| *count > 0).unwrap_or(0);
+    if most <= least {
+        return same();
+    }
+    let scale = 255.0 / (most - least) as f64;
+    let offset = -(least as f64) * scale;
+    std::array::from_fn(|value| (value as f64 * scale + offset) as u8)
+}
+
+/// A blend with the image smoothed by Pillow's `SMOOTH`, whose outermost pixels stay; as its `ImageEnhance.Sharpness`.
+pub(crate) fn sharpen(data: &mut [u8], channels: usize, width: usize, factor: f32) {
+    let row = width * channels;
+    let height = data.len() / row;
+    if height < 3 || width < 3 {
+        return;
+    }
+    let before = data.to_vec();
+    for y in 1..height - 1 {
+        let around = &before[(y - 1) * row..(y + 2) * row];
+        let line = &mut data[y * row..(y + 1) * row];
+        for at in channels..row - channels {
+            let three = |i: usize| {
+                let values = [around[i - channels], around[i], around[i + channels]];
+                values.map(u32::from).iter().sum::<u32>()
+            };
+            let sum = three(at) + three(row + at) + three(2 * row + at) + 4 * u32::from(line[at]);
+            // The nearest to a 13th; there are no halves.
+            line[at] = blend(((2 * sum + 13) / 26) as u8, line[at], factor);
+        }
+    }
+}
+
+/// A Gaussian kernel of this many pixels with pixels reflected at the edges, as torchvision's `GaussianBlur`.
+///
+/// Cost: two passes of `side` products a value.
+pub(crate) fn blur(data: &mut [u8], channels: usize, width: usize, side: usize, deviation: f64) {
+    let middle = (side / 2) as i64;
+    let weights: Vec<f64> = (-middle..=middle)
+        .map(|x| libm::exp(-0.5 * (x as f64 / deviation).powi(2)))
+        .collect();
+    let all: f64 = weights.iter().sum();
+    let weights: Vec<f32> = weights.iter().map(|weight| (weight / all) as f32).collect();
+    let row = width * channels;
+    let height = data.len() / row;
+    // Mirrored about the outermost pixel, as often as needed.
+    let within = |place: i64, length: usize| {
+        let period = (2 * length as i64 - 2).max(1);
+        let place = place.rem_euclid(period);
+        if place < length as i64 {
+            place as usize
+        } else {
+            (period - place) as usize
+        }
+    };
+    let mut lines = vec![0.0f32; data.len()];
+    let mut wide = vec![0.0f32; row + 2 * middle as usize * channels];
+    for (from, to) in data.chunks_exact(row).zip(lines.chunks_exact_mut(row)) {
+        for (i, pixel) in wide.chunks_exact_mut(channels).enumerate() {
+            let x = within(i as i64 - middle, width);
+            for (to, from) in pixel.iter_mut().zip(&from[x * channels..]) {
+                *to = f32::from(*from);
+            }
+        }
+        for (i, weight) in weights.iter().enumerate() {
+            let shifted = &wide[i * channels..];
+            to.iter_mut()
+                .zip(shifted)
+                .for_each(|(to, from)| *to += weight * from);
+        }
+    }
+    let mut sums = vec![0.0f32; row];
+    for (y, to) in data.chunks_exact_mut(row).enumerate() {
+        sums.fill(0.0);
+        for (i, weight) in weights.iter().enumerate() {
+            let from = within((y + i) as i64 - middle, height) * row;
+            let line = &lines[from..from + row];
+            sums.iter_mut()
+                .zip(line)
+                .for_each(|(to, from)| *to += weight * from);
+        }
+        for (to, sum) in to.iter_mut().zip(&sums) {
+            *to = sum.round_ties_even() as u8;
+        }
+    }
+}
+
 /// ITU-R 601-2 luma with Pillow's rounding.
 #[inline]
 pub(crate) fn grey([red, green, blue]: [u8; 3]) -> u8 {

@@ -59,9 +59,6 @@ impl Rectangle {
     }
 }
 
-/// Width over height of random-resized crops: from 3/4 to 4/3.
-const LEAST_RATIO: f64 = 3.0 / 4.0;
-const MOST_RATIO: f64 = 4.0 / 3.0;
 const TRIES: u32 = 10;
 
 /// A part of random area and ratio: ten tries of those that fit, then the middle with the nearest ratio
@@ -72,10 +69,11 @@ pub(crate) fn random_resized_crop(
     height: u32,
     width: u32,
     (least, most): (f64, f64),
+    (narrow, broad): (f64, f64),
     rng: &mut KeyedRng,
 ) -> Rectangle {
     let area = f64::from(height) * f64::from(width);
-    let (log_least, log_most) = (libm::log(LEAST_RATIO), libm::log(MOST_RATIO));
+    let (log_least, log_most) = (libm::log(narrow), libm::log(broad));
     for _ in 0..TRIES {
         let part = area * between(least, most, rng);
         let ratio = libm::exp(between(log_least, log_most, rng));
@@ -91,11 +89,11 @@ pub(crate) fn random_resized_crop(
         }
     }
     let ratio = f64::from(width) / f64::from(height);
-    let (high, wide) = if ratio < LEAST_RATIO {
-        let high = (f64::from(width) / LEAST_RATIO).round_ties_even() as u32;
+    let (high, wide) = if ratio < narrow {
+        let high = (f64::from(width) / narrow).round_ties_even() as u32;
         (high.min(height), width)
-    } else if ratio > MOST_RATIO {
-        let wide = (f64::from(height) * MOST_RATIO).round_ties_even() as u32;
+    } else if ratio > broad {
+        let wide = (f64::from(height) * broad).round_ties_even() as u32;
         (height, wide.min(width))
     } else {
         (height, width)
@@ -134,13 +132,15 @@ pub(crate) fn shorter_to(side: u32, height: u32, width: u32) -> (u64, u64) {
 mod tests {
     use super::*;
 
+    const USUAL: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
+
     #[test]
     fn parts_have_the_area_and_ratio_that_were_asked_for() {
         let mut areas = Vec::new();
         let mut ratios = Vec::new();
         for key in 0..4000 {
             let mut rng = KeyedRng::new(key);
-            let part = random_resized_crop(400, 500, (0.2, 0.5), &mut rng);
+            let part = random_resized_crop(400, 500, (0.2, 0.5), USUAL, &mut rng);
             assert!(part.top + part.height <= 400 && part.left + part.width <= 500);
             let (high, wide) = (f64::from(part.height), f64::from(part.width));
             areas.push(high * wide / 200_000.0);
@@ -162,13 +162,13 @@ mod tests {
         };
         // Sides are rounded to whole pixels, of 150 and more.
         within(&areas, 0.2, 0.5, 0.01);
-        within(&ratios, LEAST_RATIO.ln(), MOST_RATIO.ln(), 0.01);
+        within(&ratios, USUAL.0.ln(), USUAL.1.ln(), 0.01);
     }
 
     #[test]
     fn what_never_fits_takes_the_middle_with_the_nearest_ratio() {
         let mut rng = KeyedRng::new(3);
-        let narrow = random_resized_crop(1000, 3, (1.0, 1.0), &mut rng);
+        let narrow = random_resized_crop(1000, 3, (1.0, 1.0), USUAL, &mut rng);
         let expected = Rectangle {
             top: 498,
             left: 0,
@@ -176,7 +176,7 @@ mod tests {
             width: 3,
         };
         assert_eq!(narrow, expected);
-        let wide = random_resized_crop(30, 1000, (1.0, 1.0), &mut rng);
+        let wide = random_resized_crop(30, 1000, (1.0, 1.0), USUAL, &mut rng);
         let expected = Rectangle {
             top: 0,
             left: 480,
@@ -184,7 +184,7 @@ mod tests {
             width: 40,
         };
         assert_eq!(wide, expected);
-        let dot = random_resized_crop(1, 1, (0.08, 0.1), &mut rng);
+        let dot = random_resized_crop(1, 1, (0.08, 0.1), USUAL, &mut rng);
         assert_eq!(dot, Rectangle::all(1, 1));
     }
 
@@ -194,7 +194,7 @@ mod tests {
         for key in 0..6000 {
             // Of 12 rows, a part of 10 x 10 can begin in the first three.
             let mut rng = KeyedRng::new(key);
-            let part = random_resized_crop(12, 12, (0.69, 0.69), &mut rng);
+            let part = random_resized_crop(12, 12, (0.69, 0.69), USUAL, &mut rng);
             if part.height == 10 {
                 tops[part.top as usize] += 1;
             }

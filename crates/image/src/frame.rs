@@ -184,10 +184,22 @@ impl<'a> Frame<'a> {
         self.swap_in(self.buffer.0, self.buffer.1);
     }
 
-    /// Changes values; `change` receives the bytes and the channels of a pixel.
-    pub fn change(&mut self, change: impl FnOnce(&mut [u8], usize)) {
+    /// Changes values; `change` receives the bytes, the channels of a pixel and the pixels of a row.
+    pub fn change(&mut self, change: impl FnOnce(&mut [u8], usize, usize)) {
         self.own();
-        change(&mut self.work.front, self.channels);
+        change(&mut self.work.front, self.channels, self.buffer.1 as usize);
+    }
+
+    /// Exchanges top and bottom.
+    pub fn flip_rows(&mut self) {
+        self.own();
+        let row = self.buffer.1 as usize * self.channels;
+        let half = self.buffer.0 as usize / 2 * row;
+        let (above, below) = self.work.front.split_at_mut(half);
+        let pairs = above
+            .chunks_exact_mut(row)
+            .zip(below.rchunks_exact_mut(row));
+        pairs.for_each(|(above, below)| above.swap_with_slice(below));
     }
 
     /// Makes one channel from three.

@@ -202,7 +202,7 @@ impl Pipeline {
                         break;
                     }
                 }
-                Move::Stay | Move::Affine(_) => break,
+                Move::Stay | Move::FlipRows | Move::Affine(_) => break,
             }
         }
         part
@@ -236,6 +236,10 @@ impl Pipeline {
             match stage.effect() {
                 (Effect::Move(step), numbers) => moved(step, numbers, &mut frame, rng)?,
                 (Effect::Change(change), numbers) => change(numbers, &mut frame, rng),
+                (Effect::MoveOrChange(step, change), numbers) => {
+                    moved(step, numbers, &mut frame, rng)?;
+                    change(numbers, &mut frame, &mut stream(key, number));
+                }
                 (Effect::Grey, _) => frame.grey(),
                 (Effect::Blacken(hole), numbers) => frame.blacken(hole(numbers, size, rng)),
                 // Done when the image is written.
@@ -338,7 +342,9 @@ impl Pipeline {
     fn moves(&self) -> impl Iterator<Item = (u64, &Moves, Numbers)> {
         self.numbered()
             .filter_map(|(number, stage)| match stage.effect() {
-                (Effect::Move(step), numbers) => Some((number, step, numbers)),
+                (Effect::Move(step) | Effect::MoveOrChange(step, _), numbers) => {
+                    Some((number, step, numbers))
+                }
                 (Effect::Change(_) | Effect::Grey | Effect::Blacken(_) | Effect::Normalise, _) => {
                     None
                 }

@@ -13,8 +13,9 @@ use arrow_ipc::{CompressionType, MessageHeader, MetadataVersion, root_as_message
 use arrow_schema::{DataType, Fields, SchemaRef};
 
 use crate::columns::buffers::{Span, Spans, Stored, Widths, walk};
-use crate::columns::column::{Column, ColumnKind, Element, Leaf, leaves, without_nested};
+use crate::columns::column::{Column, ColumnKind, Element, Leaf, leaves};
 use crate::columns::messages::{Messages, no_message};
+use crate::columns::parquet::values_at;
 use crate::columns::table::{Table, TableFile, TakeValues, Wrong, group_of, guarded};
 use crate::columns::values::{
     Items, Values, View, keys_of, numbers, starts, viewed, views, with_inner,
@@ -35,6 +36,8 @@ pub(crate) struct ArrowTable {
     /// The dictionary of each column.
     ids: Vec<Option<i64>>,
     compressed: bool,
+    /// With nested columns, which are made from whole batches.
+    nested: Option<SchemaRef>,
 }
 
 /// Offsets of the buffers of a batch.
@@ -47,6 +50,8 @@ struct Batch {
     body: Span,
     /// The version of its dictionary that each column uses.
     dictionaries: Vec<usize>,
+    /// Its message, where some column is nested.
+    description: Vec<u8>,
 }
 
 /// A file or stream with its schema read.
@@ -72,8 +77,7 @@ impl ArrowSchema {
 
     /// The columns there are.
     pub(crate) fn leaves(&self) -> Vec<Leaf> {
-        let all = leaves(self.schema.fields()).into_iter();
-        all.map(without_nested).collect()
+        leaves(self.schema.fields())
     }
 
     /// Reads the batches for these of the columns. It ends early when interrupted.
@@ -112,6 +116,9 @@ impl ArrowTable {
             batches: Vec::new(),
             dictionaries: HashMap::new(),
             compressed: false,
+            nested: { columns.iter() }
+                .any(|column| column.kind.is_made())
+                .then(|| SchemaRef::clone(schema)),
             columns: Vec::new(),
         };
         let mut records = 0u64;
@@ -153,6 +160,10 @@ impl ArrowTable {
                         codec,
                         body: message.body,
                         dictionaries,
+                        description: match table.nested {
+                            Some(_) => message.description.clone(),
+                            None => Vec::new(),
+                        },
                     });
                     table.firsts.push(records);
                 }
@@ -237,6 +248,44 @@ impl ArrowTable {
         };
         rows.iter().map(run).collect()
     }
+
+    /// The schema, if this column is nested.
+    fn nested_in(&self, column: usize) -> Option<&SchemaRef> {
+        { self.nested.as_ref() }.filter(|_| self.columns[column].kind.is_made())
+    }
+
+    /// The values of a nested column in some records of one batch, which is read whole.
+    fn made(&self, schema: &SchemaRef, column: usize, rows: &Range<u64>) -> Result<Values, Wrong> {
+        let group = group_of(&self.firsts, rows.start);
+        let batch = &self.batches[group];
+        let column = &self.columns[column];
+        guarded(|| {
+            let wrong = || unfit(&column.name);
+            let message = root_as_message(&batch.description).map_err(|_| wrong())?;
+            let stored = message.header_as_record_batch().ok_or_else(wrong)?;
+            let place = schema.index_of(&column.path[0]).map_err(|_| wrong())?;
+            let span = (batch.body.offset, batch.body.length);
+            let body = Buffer::from_vec(self.file.read(&[span])?.remove(0));
+            let read = arrow_ipc::reader::read_record_batch(
+                &body,
+                stored,
+                SchemaRef::clone(schema),
+                &HashMap::new(),
+                Some(&[place]),
+                &message.version(),
+            );
+            let read = read.map_err(|error| {
+                Wrong::Damaged(format!(
+                    "column {} does not hold together ({error})",
+                    column.name
+                ))
+            })?;
+            let from = (rows.start - self.firsts[group]) as usize;
+            let count = (rows.end - rows.start) as usize;
+            let part = (from + count <= read.num_rows()).then(|| read.slice(from, count));
+            values_at(&part.ok_or_else(wrong)?, column).ok_or_else(wrong)
+        })
+    }
 }
 
 impl Table for ArrowTable {
@@ -249,11 +298,11 @@ impl Table for ArrowTable {
     }
 
     fn divides(&self) -> bool {
-        !self.compressed
+        self.in_place()
     }
 
     fn in_place(&self) -> bool {
-        !self.compressed
+        !self.compressed && self.nested.is_none()
     }
 
     fn read(
@@ -273,6 +322,13 @@ impl Table for ArrowTable {
         rows: Range<u64>,
         take: &mut dyn FnMut(usize),
     ) -> Result<(), Wrong> {
+        if let Some(schema) = self.nested_in(column) {
+            let values = self.made(schema, column, &rows)?;
+            if let Items::Variable(starts, _) = &values.items {
+                starts.windows(2).for_each(|run| take(run[1] - run[0]));
+            }
+            return Ok(());
+        }
         let data_type = &self.types[column];
         let run = self.runs(column, &[rows]).remove(0);
         guarded(|| {
@@ -317,6 +373,12 @@ impl Table for ArrowTable {
         guarded(|| {
             let mut gathered: Vec<Vec<Values>> = runs.iter().map(|_| Vec::new()).collect();
             for &i in columns {
+                if let Some(schema) = self.nested_in(i) {
+                    for (values, rows) in gathered.iter_mut().zip(runs) {
+                        values.push(self.made(schema, i, rows)?);
+                    }
+                    continue;
+                }
                 let (column, runs) = (&self.columns[i], self.runs(i, runs));
                 let read = read_runs(&self.file, &self.types[i], &column.kind, &runs);
                 let read = read.map_err(|wrong| match wrong {

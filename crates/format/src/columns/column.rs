@@ -1,10 +1,13 @@
 //! The columns of a file, and the kinds of their values.
 //!
-//! Columns of structs are separate columns, called `outer.inner`. Columns that records cannot hold (maps, unions, lists
-//! of anything but numbers, unsigned 64-bit numbers) are listed with their type, for messages.
+//! Columns of structs are separate columns, called `outer.inner`. Lists of strings or structs, and maps, become their JSON
+//! text. Columns that records cannot hold (unions, lists of bytes, unsigned 64-bit numbers) are listed with their type,
+//! for messages.
 
 use arrow_schema::{DataType, FieldRef, Fields, TimeUnit};
 use pelton_batch::{DType, FieldSpec};
+
+use crate::columns::nested::has_json;
 
 /// A number as files store it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +119,15 @@ pub(crate) enum ColumnKind {
     List { element: Element, nested: bool },
     /// A string of bytes.
     Bytes,
+    /// Nested values, which become their JSON text.
+    Json,
 }
 
 impl ColumnKind {
+    fn of_field(data_type: &DataType) -> Option<ColumnKind> {
+        ColumnKind::from_type(data_type).or_else(|| has_json(data_type).then_some(ColumnKind::Json))
+    }
+
     fn from_type(data_type: &DataType) -> Option<ColumnKind> {
         match data_type {
             DataType::Utf8
@@ -174,13 +183,18 @@ impl ColumnKind {
         matches!(self, ColumnKind::List { nested: true, .. })
     }
 
+    /// Whether values are made from arrays of Arrow's library, not from buffers of the file.
+    pub(crate) fn is_made(&self) -> bool {
+        self.is_nested() || *self == ColumnKind::Json
+    }
+
     /// Bytes in a record, if equal in all records.
     pub(crate) fn fixed_bytes(&self) -> Option<usize> {
         match self {
             ColumnKind::Numbers { element, dims } => dims
                 .iter()
                 .try_fold(element.dtype().bytes(), |all, n| all.checked_mul(*n)),
-            ColumnKind::List { .. } | ColumnKind::Bytes => None,
+            ColumnKind::List { .. } | ColumnKind::Bytes | ColumnKind::Json => None,
         }
     }
 
@@ -190,7 +204,7 @@ impl ColumnKind {
             ColumnKind::Numbers { element, .. } | ColumnKind::List { element, .. } => {
                 element.dtype().bytes()
             }
-            ColumnKind::Bytes => 1,
+            ColumnKind::Bytes | ColumnKind::Json => 1,
         }
     }
 }
@@ -240,7 +254,7 @@ impl Column {
                 let dims = &[None, None][..1 + usize::from(*nested)];
                 FieldSpec::new(&self.name, element.dtype(), dims)
             }
-            ColumnKind::Bytes => FieldSpec::new(&self.name, DType::U8, &[None]),
+            ColumnKind::Bytes | ColumnKind::Json => FieldSpec::new(&self.name, DType::U8, &[None]),
         }
     }
 }
@@ -255,17 +269,6 @@ pub(crate) fn leaves(fields: &Fields) -> Vec<Leaf> {
         .iter()
         .for_each(|field| add(field, &[], false, &mut leaves));
     leaves
-}
-
-/// The same for files that are read in place, without lists of lists.
-pub(crate) fn without_nested(leaf: Leaf) -> Leaf {
-    leaf.and_then(|column| match column.kind.is_nested() {
-        true => {
-            let what = "lists of lists, which are read from Parquet alone";
-            Err((column.name, what.to_owned()))
-        }
-        false => Ok(column),
-    })
 }
 
 fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf>) {
@@ -296,7 +299,7 @@ fn add(field: &FieldRef, outer: &[String], nullable: bool, leaves: &mut Vec<Leaf
         inner = item.data_type();
     }
     let name = path.join(".");
-    let leaf = match ColumnKind::from_type(field.data_type()) {
+    let leaf = match ColumnKind::of_field(field.data_type()) {
         Some(kind) if kind.fixed_bytes().is_none_or(|bytes| bytes <= MOST_BYTES) => Ok(Column {
             name,
             path,
@@ -430,11 +433,14 @@ mod tests {
             scale: 2,
         };
         check(DataType::Decimal128(9, 2), numbers(decimal, &[]));
-        check(DataType::List(list(DataType::Utf8)), Err("List(Utf8)"));
+        for item in [DataType::Utf8, DataType::UInt64, DataType::Null] {
+            check(DataType::List(list(item)), Ok(ColumnKind::Json));
+        }
         check(
             DataType::FixedSizeList(list(DataType::Utf8), 2),
-            Err("FixedSizeList(2 x Utf8)"),
+            Ok(ColumnKind::Json),
         );
+        check(DataType::List(list(DataType::Binary)), Err("List(Binary)"));
         let endless = DataType::FixedSizeList(list(DataType::FixedSizeBinary(i32::MAX)), i32::MAX);
         let fields = Fields::from(vec![Field::new("x", endless, true)]);
         assert!(leaves(&fields)[0].is_err());

@@ -44,7 +44,7 @@ impl ColumnFields {
         for (i, column) in layout.columns().iter().enumerate() {
             match &column.kind {
                 _ if Some(i) == label => {}
-                ColumnKind::Bytes => fields.push_string(&column.name),
+                ColumnKind::Bytes | ColumnKind::Json => fields.push_string(&column.name),
                 _ => fields.push_array(column.spec()),
             }
         }
@@ -97,6 +97,7 @@ impl Decoder for ColumnFields {
             let column = &self.layout.columns()[i];
             let zeros;
             let value = match value {
+                None if column.kind == ColumnKind::Json => &b"null"[..],
                 None if self.fills && Some(i) != self.label => {
                     zeros = vec![0; column.kind.fixed_bytes().unwrap_or(0)];
                     &zeros
@@ -122,7 +123,7 @@ impl Decoder for ColumnFields {
                     let lists = count(value).checked_div(length as usize).unwrap_or(0);
                     row.put(&[lists, length as usize], value);
                 }
-                ColumnKind::List { .. } | ColumnKind::Bytes => row.put(&[count(value)], value),
+                _ => row.put(&[count(value)], value),
             }
             Ok(())
         });
@@ -267,7 +268,7 @@ impl Decoder for ColumnFeatures {
         let is_cell = |column: &Column| match &column.kind {
             ColumnKind::Numbers { dims, .. } => dims.is_empty(),
             ColumnKind::Bytes => true,
-            ColumnKind::List { .. } => false,
+            ColumnKind::List { .. } | ColumnKind::Json => false,
         };
         let all = self.layout.columns().iter().all(is_cell);
         all.then_some(self)

@@ -13,6 +13,7 @@ pub(crate) mod decoder;
 pub(crate) mod instants;
 pub(crate) mod known_order;
 pub(crate) mod messages;
+pub(crate) mod nested;
 pub(crate) mod opening;
 pub(crate) mod parquet;
 pub(crate) mod parts;

@@ -224,7 +224,7 @@ fn choose(
             _ if Some(i) == label => true,
             ColumnKind::Numbers { .. } => true,
             ColumnKind::Bytes => options.codes_columns && is_known(column),
-            ColumnKind::List { .. } => false,
+            ColumnKind::List { .. } | ColumnKind::Json => false,
         };
         let others = columns
             .iter()

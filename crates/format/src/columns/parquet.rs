@@ -259,7 +259,7 @@ fn has_all(metadata: &ParquetMetaData, column: &Column) -> bool {
 }
 
 /// The values of a column, which may be within structs.
-fn values_at(batch: &RecordBatch, column: &Column) -> Option<Values> {
+pub(crate) fn values_at(batch: &RecordBatch, column: &Column) -> Option<Values> {
     let (outer, inner) = column.path.split_first()?;
     let data = batch.column_by_name(outer)?.to_data();
     within(&data, inner, &column.kind)

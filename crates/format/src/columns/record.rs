@@ -230,7 +230,7 @@ pub(crate) fn can_be_label(kind: &ColumnKind) -> bool {
     match kind {
         ColumnKind::Numbers { dims, .. } => dims.is_empty(),
         ColumnKind::Bytes => true,
-        ColumnKind::List { .. } => false,
+        ColumnKind::List { .. } | ColumnKind::Json => false,
     }
 }
 

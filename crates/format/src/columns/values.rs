@@ -8,6 +8,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use crate::columns::column::{ColumnKind, Element};
+use crate::columns::nested::texts;
 
 /// Stands for the length of inner lists if they differ.
 pub(crate) const UNEVEN: u64 = u64::MAX;
@@ -129,6 +130,7 @@ impl Values {
             return Values::of_keys(&all, &keys, kind);
         }
         let items = match kind {
+            ColumnKind::Json => return texts(data, from, rows),
             ColumnKind::Bytes => match data.data_type() {
                 DataType::Utf8View | DataType::BinaryView => {
                     let views = buffer(0)?.get(16 * first..16 * (first + rows))?;

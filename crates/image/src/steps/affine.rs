@@ -48,7 +48,11 @@ fn draw(
     let matrix = matrix.map(|row| row.map(|value| (value / factor) as f32));
     let [x, y] = [x as f32, y as f32];
     let offset = matrix.map(|[by_x, by_y]| -(by_x * x + by_y * y));
-    Affine { matrix, offset }
+    Affine {
+        matrix,
+        offset,
+        nearest: false,
+    }
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub(crate) enum Effect {
     Move(Moves),
     /// Changes values of bytes.
     Change(fn(Numbers, &mut Frame<'_>, &mut KeyedRng)),
+    /// Either, from the same draws: what does not move changes values.
+    MoveOrChange(Moves, fn(Numbers, &mut Frame<'_>, &mut KeyedRng)),
     /// Makes one channel.
     Grey,
     /// Blackens a part; floats become 0, the mean.
@@ -58,6 +60,15 @@ impl Moves {
             draw,
         }
     }
+
+    /// The first two numbers are the height and width of all images.
+    pub const fn to_size(draw: Draw) -> Moves {
+        Moves {
+            fixes_size: true,
+            size_after: |[height, width, ..], _| Ok((height as u32, width as u32)),
+            draw,
+        }
+    }
 }
 
 /// The new positions of pixels.
@@ -66,6 +77,7 @@ pub(crate) enum Move {
     /// The part with this top, left and size, which may extend beyond the image, is the new image.
     Crop(i64, i64, Size),
     Flip,
+    FlipRows,
     Affine(Affine),
 }
 
@@ -76,6 +88,7 @@ impl Move {
             Move::Stay => (),
             Move::Crop(top, left, part) => frame.crop_beyond(top, left, part),
             Move::Flip => frame.flip(),
+            Move::FlipRows => frame.flip_rows(),
             Move::Affine(affine) => frame.affine(affine),
         }
         frame.resize(height, width);
@@ -87,6 +100,10 @@ impl Move {
             Move::Stay => (corners, size),
             Move::Crop(top, left, part) => (boxes::shifted(corners, (top, left), part), part),
             Move::Flip => (boxes::mirrored(corners, size.1), size),
+            Move::FlipRows => {
+                let ([x1, y1, x2, y2], height) = (corners, size.0 as f32);
+                ([x1, height - y2, x2, height - y1], size)
+            }
             Move::Affine(affine) => (boxes::mapped(corners, affine, size), size),
         };
         boxes::stretched(moved, size, to)

@@ -17,3 +17,19 @@ pub(super) static STEP: Step = Step {
         }
     })),
 };
+
+pub(super) static ROWS: Step = Step {
+    form: "vflip[:CHANCE]",
+    does: "flips top and bottom with probability CHANCE (0.5)",
+    examples: &["vflip", "vflip:1"],
+    rule: "its one parameter is a chance from 0 to 1",
+    parameters: &[number(0.0, 1.0).or(0.5)],
+    evaluation: Augment::dropped,
+    effect: Effect::Move(Moves::keeping_size(|[chance, ..], _, rng| {
+        if rng.next_f64() < chance {
+            Move::FlipRows
+        } else {
+            Move::Stay
+        }
+    })),
+};

@@ -20,7 +20,7 @@ pub(super) static STEP: Step = Step {
     effect: Effect::Change(|[brightness, contrast, saturation, hue, ..], frame, rng| {
         let strengths = [brightness, contrast, saturation, hue];
         for change in colour::draw_changes(strengths, rng).into_iter().flatten() {
-            frame.change(|data, channels| colour::change(data, channels, change));
+            frame.change(|data, channels, _| colour::change(data, channels, change));
         }
     }),
 };

@@ -5,7 +5,8 @@ use std::str::FromStr;
 use super::parameters::read;
 use super::step::{Augment, Step};
 use super::{
-    affine, crop, cutout, flip, grey, jitter, normalise, random_crop, random_resized_crop, resize,
+    affine, crop, cutout, flip, grey, jitter, normalise, policies, random_crop,
+    random_resized_crop, resize, tones,
 };
 use crate::ImageError;
 
@@ -13,11 +14,24 @@ use crate::ImageError;
 const STEPS: &[&Step] = &[
     &resize::SHORTER,
     &resize::BOTH,
-    &crop::STEP,
-    &random_crop::STEP,
-    &random_resized_crop::STEP,
+    &crop::SQUARE,
+    &crop::BOTH,
+    &random_crop::SQUARE,
+    &random_crop::BOTH,
+    &random_resized_crop::SQUARE,
+    &random_resized_crop::BOTH,
     &flip::STEP,
+    &flip::ROWS,
     &jitter::STEP,
+    &tones::SOLARISE,
+    &tones::POSTERISE,
+    &tones::EQUALISE,
+    &tones::CONTRAST,
+    &tones::INVERT,
+    &tones::SHARPEN,
+    &tones::BLUR,
+    &policies::RAND,
+    &policies::TRIVIAL,
     &affine::STEP,
     &cutout::STEP,
     &grey::STEP,

@@ -13,11 +13,13 @@ mod jitter;
 mod list;
 mod normalise;
 mod parameters;
+mod policies;
 mod random_crop;
 mod random_resized_crop;
 mod resize;
 mod step;
+mod tones;
 
 pub(crate) use effect::{Effect, Move, Moves, Size};
-pub(crate) use parameters::{MOST_SIDE, Numbers, SIDE, number, whole};
+pub(crate) use parameters::{MOST_SIDE, Numbers, Parameter, SIDE, number, whole};
 pub use step::{Augment, Step};

@@ -14,6 +14,7 @@ pub(crate) struct Parameter {
     least: f64,
     most: f64,
     is_whole: bool,
+    is_odd: bool,
     /// Its default, if the text leaves it out.
     default: f64,
     /// The sign in front of it.
@@ -26,6 +27,7 @@ pub(crate) const fn number(least: f64, most: f64) -> Parameter {
         least,
         most,
         is_whole: false,
+        is_odd: false,
         default: 0.0,
         sign: ':',
     }
@@ -45,6 +47,14 @@ impl Parameter {
         Parameter { default, ..self }
     }
 
+    /// With odd numbers alone.
+    pub(crate) const fn odd(self) -> Parameter {
+        Parameter {
+            is_odd: true,
+            ..self
+        }
+    }
+
     /// With another sign in front than a colon. After `-` numbers do not decrease; one number without `/` is for all.
     pub(crate) const fn after(self, sign: char) -> Parameter {
         Parameter { sign, ..self }
@@ -53,8 +63,9 @@ impl Parameter {
     fn read(&self, text: &str) -> Option<f64> {
         let plain = |byte: u8| byte.is_ascii_digit() || (!self.is_whole && b".-".contains(&byte));
         // std also parses "1e3" and "+5".
-        let number = text.parse().ok().filter(|_| text.bytes().all(plain))?;
-        (self.least..=self.most).contains(&number).then_some(number)
+        let number: f64 = text.parse().ok().filter(|_| text.bytes().all(plain))?;
+        let is_one = (self.least..=self.most).contains(&number);
+        (is_one && !(self.is_odd && number % 2.0 == 0.0)).then_some(number)
     }
 }
 

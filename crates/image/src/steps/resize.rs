@@ -39,9 +39,5 @@ pub(super) static BOTH: Step = Step {
     rule: RULE,
     parameters: &[SIDE, SIDE.after('x')],
     evaluation: Augment::kept,
-    effect: Effect::Move(Moves {
-        fixes_size: true,
-        size_after: |[height, width, ..], _| Ok((height as u32, width as u32)),
-        draw: |_, _, _| Move::Stay,
-    }),
+    effect: Effect::Move(Moves::to_size(|_, _, _| Move::Stay)),
 };

@@ -62,9 +62,9 @@ impl Augment {
         (&self.step.effect, self.numbers)
     }
 
-    pub(super) fn new(step: &'static Step, number: f64) -> Augment {
+    pub(super) fn new(step: &'static Step, first: [f64; 2]) -> Augment {
         let mut numbers = Numbers::default();
-        numbers[0] = number;
+        numbers[..2].copy_from_slice(&first);
         Augment { step, numbers }
     }
 

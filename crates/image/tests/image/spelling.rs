@@ -17,8 +17,22 @@ fn numbers_have_one_spelling() {
     check("resize:32x48", &[32.0, 48.0], "resize:32x48");
     check("randomcrop:32:4", &[32.0, 4.0], "randomcrop:32:4");
     check("randomcrop:8:0", &[8.0, 0.0], "randomcrop:8");
-    check("rrc:224:0.08-1", &[224.0, 0.08, 1.0], "rrc:224");
-    check("rrc:9:0.25-0.5", &[9.0, 0.25, 0.5], "rrc:9:0.25-0.5");
+    let third = 4.0 / 3.0;
+    check(
+        "rrc:224:0.08-1",
+        &[224.0, 0.08, 1.0, 0.75, third],
+        "rrc:224",
+    );
+    check(
+        "rrc:9:0.25-0.5",
+        &[9.0, 0.25, 0.5, 0.75, third],
+        "rrc:9:0.25-0.5",
+    );
+    check(
+        "rrc:9x8:0.08-1:0.5-2",
+        &[9.0, 8.0, 0.08, 1.0, 0.5, 2.0],
+        "rrc:9x8:0.08-1:0.5-2",
+    );
     check("flip:0.50", &[0.5], "flip");
     check("jitter:0.4:0", &[0.4, 0.0, 0.0, 0.0], "jitter:0.4");
     check(
@@ -101,14 +115,23 @@ fn refusals_name_the_stage_and_the_rule() {
         "resize resize:0 resize:8193 resize:5x0 resize:+5 resize:5x5x5 resize:5:5",
     );
     let side = "its parameter is a side, a whole number from 1 to 8192";
-    check_rule(side, "crop crop: crop:1.5 crop:5. cutout:-1 cutout:1:2");
+    check_rule(side, "cutout cutout: cutout:1.5 cutout:-1 cutout:1:2");
     check_rule(
-        "its parameters are a side (1 to 8192) and perhaps a padding (0 to 8192), whole numbers",
+        "its parameter is a side, or height x width as in 224x320, whole numbers from 1 to 8192",
+        "crop crop: crop:1.5 crop:5. crop:5x crop:5x5x5",
+    );
+    check_rule(
+        "its parameters are an odd side (1 to 99), perhaps deviations, MIN-MAX with 0 < MIN <= MAX <= 100, and a chance \
+         from 0 to 1",
+        "blur blur:4 blur:101 blur:3:0-1 blur:3:2-1 blur:3:1",
+    );
+    check_rule(
+        "its parameters are a side, or height x width (1 to 8192), and perhaps a padding (0 to 8192), whole numbers",
         "randomcrop randomcrop:99999999999 randomcrop:8:8193 randomcrop:8:1:1",
     );
     check_rule(
-        "its parameters are a side, a whole number from 1 to 8192, and perhaps the parts of the area, MIN-MAX with \
-         0 < MIN <= MAX <= 1",
+        "its parameters are a side, or height x width (1 to 8192), perhaps the parts of the area, MIN-MAX with \
+         0 < MIN <= MAX <= 1, and perhaps the ratios of width to height, LEAST-MOST (0.01 to 100)",
         "rrc rrc:x rrc:8:0.5 rrc:8:0-1 rrc:8:0.6-0.5 rrc:8:0.5-1.1 rrc:8:-0.1-1",
     );
     check_rule(
