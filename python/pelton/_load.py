@@ -145,9 +145,11 @@ def from_sequence(items: Sequence[Any], *, names: Sequence[str] | None = None) -
     follow from seed, epoch and record; those that ``items[i]`` draws by itself are its own. A state is refused for another
     number of items, or another first or last one; those between are not compared.
     """
-    if not hasattr(items, "__getitem__") or not hasattr(items, "__len__"):
+    lacking = [shown for name, shown in (("__len__", "`len`"), ("__getitem__", "`[i]`")) if not hasattr(items, name)]
+    if lacking:
         raise ConfigurationError(
-            f"`items` is {type(items).__name__}, without `len` and `[i]`; from_generator takes a function that returns an iterator"
+            f"`items` is {type(items).__name__}, without {' and '.join(lacking)}; give a class with both, as docs/containers.md has for "
+            "HDF5, zarr and Lance; from_generator takes a function that returns an iterator"
         )
     if isinstance(items, Mapping) or hasattr(items, "columns"):
         raise ConfigurationError(f"`items` is {type(items).__name__} and has columns, not items by number; from_arrays takes columns")

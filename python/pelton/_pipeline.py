@@ -29,7 +29,7 @@ from ._names import file_name
 from ._processes import Processes, caller_of, checked, grouped
 from ._run import Loop, Run, with_progress
 from ._stage import Calls, Chain, Function, here, opening
-from ._steps import Augment, Buckets, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps, Windows
+from ._steps import Augment, Buckets, Cache, Decode, Include, Map, MapBatches, Sample, Shard, Step, Steps, Windows
 from ._workers import Told, iterable_dataset
 from ._world import ALONE, World, find_world, handed_on, ranks_here
 
@@ -330,6 +330,13 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         count = 0 if batched is None else whole("batched", batched, 1)
         mapped = Map("map", {}, {}, function, checked(function, processes), count, bool(before_augmentation))
         return self._then(mapped)
+
+    def cache(self, memory: int | str) -> Pipeline[T]:
+        """Keeps samples in memory as they are at this call, decoded and after functions before it, and copies them in later
+        epochs and loops. It takes at most ``memory``, such as ``"4GiB"``, of the process in addition to that of ``.memory()``;
+        samples that find no room are made again each epoch. A later ``.augment()`` draws again for every appearance.
+        """
+        return self._then(Cache("cache", bytes=parse_bytes(memory)))
 
     def map_batches(self, function: Callable[[Any], U]) -> Pipeline[U]:
         """Calls a function on finished batches, in the loop's thread; the loop yields what it returns."""
@@ -767,7 +774,8 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         if self._columns and (before or behind or self._stages_columns()):
             added.append(WithColumns(self._columns))
         first = bool(before) or self._stages_columns()
-        if not steps.augment:
+        caches = steps.of(Cache)
+        if not steps.augment and not caches:
             before, behind, first = [], [*before, *behind], False
         workers = sum(count for maps in (before, behind) for count, _, _ in grouped(maps))
         terms = {
@@ -816,7 +824,10 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
             if maps or with_columns:
                 caller = caller_of(maps, pools, with_columns)
                 chains.append(caller)
-                native = native.with_functions(caller, is_first, whole if self._items is None else None)
+                at_read = is_first and bool(steps.augment)
+                native = native.with_functions(caller, at_read, whole if self._items is None else None)
+            if caches and is_first:
+                native = native.with_kept(caches[0].bytes, bool(steps.augment))
         ids = None if kept is None else np.flatnonzero(kept)
         fill = self._filled if self._batch_columns() or steps.included or steps.has("windows") else None
         run = Run(source, native, ids, fill, batch_maps, steps.batched, self._told, pools, chains)

@@ -36,7 +36,7 @@ class Caller:
     """Calls functions in this process: on each sample, or with ``batched`` on columns of at most so many."""
 
     def __init__(self, functions: Sequence[Function], batched: int = 0, *, last: bool = True) -> None:
-        self.functions = [(function, _takes_rng(function)) for function in functions]
+        self.functions = [(function, has_rng(function)) for function in functions]
         self.batched, self.last = batched, last
 
     def many(self, samples: Sequence[Made], own_label: bool, records: Sequence[int], keys: Sequence[int]) -> list[Made]:
@@ -241,7 +241,8 @@ def _name(function: Function) -> str:
     return getattr(function, "__name__", repr(function))
 
 
-def _takes_rng(function: Function) -> bool:
+def has_rng(function: Function) -> bool:
+    """Whether a function takes random numbers."""
     try:
         return "rng" in inspect.signature(function).parameters
     except (TypeError, ValueError):

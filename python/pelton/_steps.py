@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import _pelton
+from ._stage import has_rng
 
 if TYPE_CHECKING:
     import numpy as np
@@ -79,6 +80,31 @@ class Map(Step):
     batched: int = 0
     before_augmentation: bool = False
     must_precede = {"batch": GETS_SAMPLES}
+
+    def check(self, earlier: Steps) -> None:
+        super().check(earlier)
+        if self.before_augmentation and earlier.has("cache"):
+            raise _pelton.ConfigurationError("call .map(before_augmentation=True) before .cache(): the function runs before it")
+
+
+@dataclass(frozen=True, eq=False)
+class Cache(Step):
+    """Samples kept in memory as they are at this call."""
+
+    bytes: int = 0
+    must_precede = {
+        "cache": "one of them keeps the samples",
+        "augment": "it would keep one draw of the augmentation of each record",
+        "batch": GETS_SAMPLES,
+    }
+
+    def check(self, earlier: Steps) -> None:
+        super().check(earlier)
+        for step in earlier.of(Map):
+            if has_rng(step.function):
+                raise _pelton.ConfigurationError(
+                    "call .cache() before .map() of a function with random numbers (`rng`): it would keep one draw of each record"
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -164,8 +190,13 @@ class Steps:
         return ",".join(step for call in self.of(Augment) for step in call.steps)
 
     def functions(self, before_augmentation: bool) -> list[tuple[Function, int, int]]:
-        """Functions of samples before or after augmentation, the worker processes of each, and how many samples it takes at once."""
-        maps = [step for step in self.of(Map) if step.before_augmentation is before_augmentation]
+        """Functions of samples before or after augmentation, or a cache, the worker processes of each, and how many samples it takes at once."""
+        kept = next((at for at, step in enumerate(self.steps) if isinstance(step, Cache)), 0)
+        maps = [
+            step
+            for at, step in enumerate(self.steps)
+            if isinstance(step, Map) and (step.before_augmentation or at < kept) is before_augmentation
+        ]
         return [(step.function, step.processes, step.batched) for step in maps]
 
     @property

@@ -188,6 +188,17 @@ impl Pipeline {
         })
     }
 
+    /// The same with samples kept in memory, at most `bytes` of them, as they are after its stages, or after those that run
+    /// once a read.
+    fn with_kept(&self, bytes: u64, at_read: bool) -> Pipeline {
+        let prepared = (*self.prepared).clone().with_kept(bytes, at_read);
+        Pipeline {
+            prepared: OfProcess::new(prepared),
+            dataset: Arc::clone(&self.dataset),
+            by_class: self.by_class,
+        }
+    }
+
     /// Steps of an epoch.
     fn steps(&self, epoch: u64) -> u64 {
         self.prepared.plan().steps(epoch)

@@ -29,7 +29,7 @@ VALID: dict[str, dict[str, Any]] = {
     "mix": {"pipelines": [], "shares": [1.0]}, "echo": {"times": "batch:2"}, "windows": {"length": 4, "dtype": "uint8"}, "take": {"records": 5}, "skip": {"records": 5},
     "split": {"share_of_first": 0.5}, "filter": {"function": lambda sample: True}, "map": {"function": lambda sample: sample},
     "map_batches": {"function": lambda batch: batch}, "decode": {"kind": "image"}, "augment": {"steps": "flip"}, "resize": {"size": 8},
-    "crop": {"size": 8}, "center_crop": {"size": 8}, "random_crop": {"size": 8}, "random_resized_crop": {"size": 8}, "gaussian_blur": {"kernel_size": 3},
+    "cache": {"memory": "1MiB"}, "crop": {"size": 8}, "center_crop": {"size": 8}, "random_crop": {"size": 8}, "random_resized_crop": {"size": 8}, "gaussian_blur": {"kernel_size": 3},
     "on_bad_record": {"policy": "fail"}, "batch": {"examples": 4}, "memory": {"size": "64MiB"}, "threads": {"threads": 1},
     "access": {"path": "auto"}, "shard": {"rank": 0, "world_size": 1}, "peek": {"record": 0}, "step_ids": {"epoch": 0, "step": 0},
     "locate": {"record": 0}, "set_epoch": {"epoch": 0}, "load_state_dict": {"state": {}}, "sample": {}, "normalise": {"mean": 0.5, "std": 0.5},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import os
 import re
 import shlex
@@ -55,12 +56,17 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("page", sorted({path.name for path in DOCS.glob("*.md")} - {"first-hour.md"}))
 def test_programs_run(page: str, files: None) -> None:
     names: dict[str, object] = {}
+    missing = set()
     for block in re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S):
-        if "torch" in block:
-            pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
-        if "LinearClassifier" in block or "LogisticRegression" in block:
-            pytest.importorskip("sklearn", reason="SKIPPED: scikit-learn is not installed")
-        exec(compile(block, page, "exec"), names)
+        modules = re.findall(r"^(?:import|from) (\w+)", block, re.M)
+        modules += ["sklearn"] if "LinearClassifier" in block or "LogisticRegression" in block else []
+        modules += ["torch"] if "torch" in block else []
+        lacking = {module for module in modules if importlib.util.find_spec(module) is None}
+        missing |= lacking
+        if not lacking:
+            exec(compile(block, page, "exec"), names)
+    if missing:
+        pytest.skip(f"SKIPPED: programs with {', '.join(sorted(missing))}, which are not installed")
 
 
 def test_the_first_hour_goes_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

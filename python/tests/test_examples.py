@@ -137,3 +137,45 @@ def test_a_stateful_dataloader_resumes_in_the_middle_of_an_epoch(workers: str, p
     before = seen(photos.parent, "stateful_dataloader.py", *given, "--steps", str(STOPPED))
     assert len(before) == STOPPED
     check(before + seen(photos.parent, "stateful_dataloader.py", *given))
+
+
+CHAT = re.compile(r"rank (\d+) chats \[([\d, ]+)\] tokens (\d+)")
+
+
+def test_packed_chats_go_on_as_other_ranks(tmp_path: Path) -> None:
+    needs("accelerate", "transformers", "pyarrow")
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(0)
+
+    def words(count: int) -> str:
+        return " ".join(str(word) for word in rng.integers(0, 999, count))
+
+    turns = [
+        [{"role": role, "content": words(rng.integers(1, 12))} for role in ("user", "assistant") * int(rng.integers(1, 4))] for _ in range(60)
+    ]
+    parquet.write_table(pa.table({"messages": turns}), tmp_path / "chats.parquet", row_group_size=13)
+
+    def steps(out: str, *arguments: str, ranks: int = 1) -> list[tuple[set[int], int]]:
+        """The chats of each step and the sum of their tokens, over all ranks."""
+        launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"] if ranks > 1 else []
+        command = [sys.executable, *launcher, str(EXAMPLES / "chat_finetune.py"), "chats.parquet", "--out", out, "--show"]
+        command += ["--row", "256", "--batch", "4", "--epochs", "2", *arguments]
+        variables = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(command, cwd=tmp_path, env={**os.environ, **variables}, stdout=-1, stderr=-2, text=True, timeout=240)
+        assert done.returncode == 0, done.stdout[-6000:]
+        found = [(int(rank), set(map(int, ids.split(","))), int(tokens)) for rank, ids, tokens in CHAT.findall(done.stdout)]
+        of_ranks = [[(ids, tokens) for at, ids, tokens in found if at == rank] for rank in range(ranks)]
+        return [(set.union(*(ids for ids, _ in each)), sum(tokens for _, tokens in each)) for each in zip(*of_ranks, strict=True)]
+
+    whole = steps("whole")
+    total = sum(
+        sum(f"{turn['role']}: {turn['content']}".encode()) + 256 for chat in turns for turn in chat
+    )  # fmt: skip
+    epoch = len(whole) // 2
+    for part in (whole[:epoch], whole[epoch:]):
+        assert set.union(*(ids for ids, _ in part)) == set(range(60)) and sum(tokens for _, tokens in part) == total
+    stopped = str(epoch + 2)
+    first = steps("parts", "--steps", stopped, "--save-every", stopped, ranks=2)
+    assert first + steps("parts") == whole

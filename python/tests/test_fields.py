@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import csv
 import json
 import tarfile
 import warnings
@@ -125,3 +126,33 @@ def test_tables_of_classes_are_for_folders(tmp_path):
     np.savez(tmp_path / "x.npz", x=np.arange(2))
     with pytest.raises(pelton.DataError, match="x.npz: `label_file` does not apply to npz files, only to folders of images"):
         first_batch(tmp_path / "x.npz", label_file=tmp_path / "y.npy")
+
+
+def test_columns_of_text_are_as_they_were_written(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    parts = ["a", " b ", '"', ",", "\n", "ü", "", "1,5", "NA", "\t"]
+    rows = [["".join(parts[k] for k in rng.integers(0, len(parts), rng.integers(6))), str(i), "no yes".split()[i % 2]] for i in range(300)]
+    for name, delimiter in (("t.csv", ","), ("t.tsv", "\t")):
+        with open(tmp_path / name, "w", newline="") as file:
+            writer = csv.writer(file, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\r\n")
+            writer.writerow(["body", "id", "label"])
+            writer.writerows(rows)
+        kind = name[-3:]
+        data = pelton.load(tmp_path / name, format=f"{kind}:id,body")
+        assert data.classes == ["no", "yes"]
+        seen = []
+        for batch in data.shuffle(seed=1).batch(16):
+            for number, body, label, i in zip(batch["id"].texts(), batch["body"].texts(), batch["label"], batch.ids):
+                assert [body, number, data.classes[label]] == rows[i]
+                seen.append(i)
+        assert sorted(seen) == list(range(300))
+    (tmp_path / "plain.csv").write_text("a,b\nx y, z \n,\"q \"\"r\"\"\"\n")
+    (batch,) = pelton.load(tmp_path / "plain.csv", format="csv:b").batch(2)
+    assert batch["b"].texts() == [" z ", 'q "r"'] and "label" not in batch
+    with pytest.raises(pelton.DataError, match=r"plain.csv.*no column body.*a, b"):
+        next(iter(pelton.load(tmp_path / "plain.csv", format="csv:body").batch(2)))
+    (tmp_path / "short.csv").write_text("a,b\nx,y\nz\n")
+    with pytest.raises(pelton.DataError, match="line 3: 1 columns, but the first row has 2"):
+        next(iter(pelton.load(tmp_path / "short.csv", format="csv:b").batch(2)))
+    with pytest.raises(pelton.DataError, match="name columns of text with `format`, as in csv:NAME,NAME"):
+        next(iter(pelton.load(tmp_path / "t.csv").batch(2)))

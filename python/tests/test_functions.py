@@ -267,3 +267,62 @@ def test_columns_keep_their_label_behind_functions() -> None:
     for batch in data.map(lambda sample: {"x": sample["x"] + 1}).shuffle(seed=2).batch(30):
         np.testing.assert_array_equal(batch["label"], labels[batch.ids])
         np.testing.assert_array_equal(batch["x"], np.arange(400.0).reshape(100, 4)[batch.ids] + 1)
+
+
+def test_kept_samples_are_made_once_and_stay_the_same(tmp_path: Path) -> None:
+    calls: list[int] = []
+
+    def made(sample: dict[str, Any]) -> dict[str, Any]:
+        calls.append(sample["record"])
+        return {"x": np.arange(sample["record"] % 7), "label": int(sample["record"]) % 3}
+
+    def columns(batch: dict[str, Any]) -> dict[str, Any]:
+        calls.extend(batch["record"])
+        return {"x": [np.arange(record % 7) for record in batch["record"]], "label": [int(record) % 3 for record in batch["record"]]}
+
+    data = pelton.from_arrays(y=np.zeros((300, 2), np.float32))
+    for mapped in (data.map(made), data.map(columns, batched=16)):
+        plain = mapped.map(lambda sample: {**sample, "k": sample["x"].sum()}).shuffle(seed=3).batch(8, collate="pad")
+        kept = mapped.cache("1MiB").map(lambda sample: {**sample, "k": sample["x"].sum()}).shuffle(seed=3).batch(8, collate="pad")
+        calls.clear()
+        epochs = [list(kept) for _ in range(3)]
+        # One that two threads want at once, at the end of an epoch, may be made twice.
+        assert set(calls) == set(range(300)) and len(calls) <= 330
+        for ours, theirs in zip(epochs, [list(plain) for _ in range(3)]):
+            for one, other in zip(ours, theirs, strict=True):
+                assert all((one[name] == other[name]).all() for name in other) and (one.ids == other.ids).all()
+    # A quarter of them find room, and stay.
+    calls.clear()
+    little = data.map(made).cache(300 * (128 * 2 + 8 + 24) // 4).shuffle(seed=3).batch(8, collate="ragged")
+    for _ in range(3):
+        list(little)
+    left_out = len({record for record in calls if calls.count(record) >= 3})
+    assert 200 <= left_out <= 280 and len(set(calls)) == 300
+
+    pictures = np.random.default_rng(0).integers(0, 256, (20, 16, 16, 3), np.uint8)
+    augmented = pelton.from_arrays(image=pictures).map(lambda sample: {"image": sample["image"]}).cache("1MiB").flip().random_crop(12)
+    first, second = (list(augmented.shuffle(seed=1).batch(20)) for _ in range(2))
+    assert (first[0]["image"] == second[0]["image"]).all()
+    loop = augmented.shuffle(seed=1).batch(20)
+    one, other = (batch["image"][np.argsort(batch.ids)] for batch in (*loop, *loop))
+    assert (one != other).any()
+    with pytest.raises(pelton.ConfigurationError, match=r"call .cache\(\) before .augment\(\): it would keep one draw"):
+        pelton.from_arrays(image=pictures).flip().cache("1MiB")
+    with pytest.raises(pelton.ConfigurationError, match=r"before .map\(\) of a function with random numbers"):
+        data.map(lambda sample, rng: sample).cache("1MiB")
+    with pytest.raises(pelton.ConfigurationError, match=r"call .map\(before_augmentation=True\) before .cache"):
+        data.cache("1MiB").map(made, before_augmentation=True)
+
+
+def test_a_kept_failure_is_tried_again() -> None:
+    calls = []
+
+    def fails(sample: dict[str, Any]) -> dict[str, Any]:
+        calls.append(sample["record"])
+        if sample["record"] == 5:
+            raise ValueError("five")
+        return sample
+
+    pipeline = pelton.from_arrays(x=np.arange(20.0)).map(fails).cache("1MiB").on_bad_record("skip").batch(10)
+    assert [sum(len(batch.ids) for batch in pipeline) for _ in range(2)] == [19, 19]
+    assert calls.count(5) >= 2 and calls.count(4) == 1

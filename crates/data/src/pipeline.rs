@@ -321,6 +321,13 @@ impl PreparedPipeline {
         self
     }
 
+    /// With samples kept in memory as they are after the stages so far, or after those that run once a read.
+    #[must_use]
+    pub fn with_kept(mut self, bytes: u64, at_read: bool) -> PreparedPipeline {
+        self.stages = self.stages.kept(bytes, at_read);
+        self
+    }
+
     /// With the share of rank `rank` of `world_size` in every batch, for ranks without communication.
     #[must_use]
     pub fn with_share(mut self, rank: u32, world_size: u32) -> PreparedPipeline {

@@ -4,6 +4,7 @@ mod augment;
 mod decode_fields;
 mod decode_image;
 mod function;
+mod kept;
 mod members;
 mod tokenise;
 
@@ -17,6 +18,7 @@ pub use augment::AugmentImages;
 pub use decode_fields::DecodeFields;
 pub use decode_image::{DecodeImages, Exif};
 pub use function::{Function, StageFn};
+pub use kept::Kept;
 pub use members::TakeMember;
 pub use tokenise::Tokenise;
 
@@ -110,6 +112,18 @@ impl Stages {
             .list
             .partition_point(|known| known.when() <= stage.when());
         self.list.insert(at, stage);
+        self
+    }
+
+    /// With the output of the stages so far kept in memory ([`Kept`]); of those that run once a read, if `at_read`.
+    pub fn kept(mut self, bytes: u64, at_read: bool) -> Stages {
+        let end = if at_read {
+            self.at_read()
+        } else {
+            self.list.len()
+        };
+        let stages: Vec<Arc<dyn Stage>> = self.list.drain(..end).collect();
+        self.list.insert(0, Arc::new(Kept::new(stages, bytes)));
         self
     }
 

@@ -166,6 +166,10 @@ fn chosen(source: &Source<'_>, entries: Vec<ZipEntry>) -> Result<Vec<ZipEntry>, 
             names.iter().map(array).collect::<Result<_, _>>()?
         }
     };
+    if entries.iter().any(|entry| entry.array() == Some("indptr")) {
+        let what = "is a sparse matrix of SciPy; give `scipy.sparse.load_npz` of it to an estimator, or its rows to `from_sequence`";
+        return Err(FormatError::new(what));
+    }
     for entry in &entries {
         let what = match (entry.array(), &entry.method) {
             (None, _) => "is not an array (.npy)",

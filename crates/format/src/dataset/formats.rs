@@ -21,6 +21,7 @@ use crate::samples::shard::mds::Mds;
 use crate::samples::tar::Tar;
 use crate::samples::tfrecord::TfRecord;
 use crate::text::delimited::table::Delimited;
+use crate::text::delimited::texts::Texts;
 use crate::text::json_lines::JsonLines;
 use crate::text::libsvm::lines::Libsvm;
 use crate::text::lines::Text;
@@ -38,6 +39,14 @@ static FORMATS: &[&dyn Format] = &[
         name: "tsv",
         delimiter: b'\t',
         look: Look::Tsv,
+    },
+    &Texts {
+        name: "csv",
+        delimiter: b',',
+    },
+    &Texts {
+        name: "tsv",
+        delimiter: b'\t',
     },
     &Npy,
     &Packed,
@@ -128,9 +137,12 @@ pub(crate) fn with_features() -> String {
     names.join(", ")
 }
 
-/// The format of this name.
-pub(crate) fn named(name: &str) -> &'static dyn Format {
-    let format = FORMATS.iter().find(|format| format.name() == name);
+/// The format of a kind.
+pub(crate) fn named(kind: &FormatKind) -> &'static dyn Format {
+    let has_argument = kind.argument().is_some();
+    let format = FORMATS
+        .iter()
+        .find(|format| format.name() == kind.name() && format.argument().is_some() == has_argument);
     *format.expect("kinds are made of formats in the list")
 }
 

@@ -210,7 +210,7 @@ fn open_file(
         refuse_utf16(&head)?;
     }
     let (guessed, format) = match &options.format {
-        Some(kind) => (false, named(kind.name())),
+        Some(kind) => (false, named(kind)),
         None => {
             let head = Head::new(path, &head, stamp.size, options.features_only);
             let (by, format) = detect(&head).ok_or_else(|| match codec_by_name(path) {

@@ -104,6 +104,17 @@ pub(crate) fn bare(cell: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
+/// A cell as it was written, without the quotes around it and the end of the line.
+pub(crate) fn unquoted(cell: &[u8]) -> Cow<'_, [u8]> {
+    match cell.trim_ascii() {
+        [b'"', inner @ ..] => Cow::Owned(unescaped(inner)),
+        _ => {
+            let cell = cell.strip_suffix(b"\n").unwrap_or(cell);
+            Cow::Borrowed(cell.strip_suffix(b"\r").unwrap_or(cell))
+        }
+    }
+}
+
 /// The text after an opening quote, without the closing one.
 #[cold]
 fn unescaped(mut inner: &[u8]) -> Vec<u8> {

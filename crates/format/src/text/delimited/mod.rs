@@ -8,6 +8,7 @@
 pub(crate) mod preamble;
 pub(crate) mod table;
 pub(crate) mod table_columns;
+pub(crate) mod texts;
 
 use crate::record::cells::words::{is_missing_number, is_number_with_comma, truth};
 use crate::record::numbers::bad_number::rounded;
@@ -174,7 +175,7 @@ fn unusual_value<T: Feature>(
                 "if the comma is a decimal one, give `decimal` comma".to_string()
             } else {
                 format!(
-                    "correct it, or for a linear model say what the column is with `column`, as in `column` {column}=category"
+                    "correct it, name columns of text with `format`, as in csv:NAME,NAME, or for a linear model say what the column is with `column`, as in `column` {column}=category"
                 )
             };
             Fault::new(format!(
