@@ -39,6 +39,20 @@ def length(sample: dict[str, Any]) -> int:
     return len(tokenised(sample)["tokens"])
 
 
+class Chat(LlamaForCausalLM):
+    """A causal model whose loss never holds the logits of the vocabulary; a chooser may take a part of it."""
+
+    chooser: torch.nn.Module | None = None
+
+    def forward(self, input_ids: Any = None, position_ids: Any = None, labels: Any = None, **others: Any) -> Any:
+        if labels is None:
+            return super().forward(input_ids, position_ids=position_ids, **others)
+        # Chats of a row are kept apart by their positions only without a cache.
+        hidden = self.model(input_ids, position_ids=position_ids, use_cache=False).last_hidden_state
+        # The weight is that of the embedding, too: the gradients of both meet in it.
+        return {"loss": pelton.partial_cross_entropy(hidden[:, :-1], self.lm_head.weight, labels[:, 1:], self.chooser)}
+
+
 class ChatTrainer(Trainer):
     """Takes its batches from the pipeline, which knows its rank."""
 
@@ -76,6 +90,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=int, default=1000)
     parser.add_argument("--batch", type=int, default=2, help="rows of all ranks together")
     parser.add_argument("--row", type=int, default=2048, help="tokens of a row")
+    parser.add_argument("--budget", type=float, default=1.0, help="the share of the vocabulary in a step; 1: all")
     parser.add_argument("--show", action="store_true", help="print the chats of every batch")
     options = parser.parse_args()
 
@@ -89,7 +104,10 @@ def main() -> None:
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, tie_word_embeddings=True
     )
-    trainer = ChatTrainer(LlamaForCausalLM(config), arguments, train_dataset=rows, callbacks=[SavePosition()])
+    net = Chat(config)
+    if options.budget < 1:
+        net.chooser = pelton.choose.Near(VOCABULARY, options.budget)
+    trainer = ChatTrainer(net, arguments, train_dataset=rows, callbacks=[SavePosition()])
     trainer.show = options.show
     checkpoint = get_last_checkpoint(options.out) if Path(options.out).exists() else None
     if checkpoint is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         mix as mix,
     )
     from ._pipeline import Pipeline as Pipeline
+    from ._partial import partial_cross_entropy as partial_cross_entropy
     from .estimators import (
         LinearClassifier as LinearClassifier,
         LinearRegressor as LinearRegressor,
@@ -54,6 +55,7 @@ __all__ = [
     "from_sequence",
     "load",
     "mix",
+    "partial_cross_entropy",
 ]
 
 # Imported when they are first used: the command needs no NumPy, and only the estimators need more than NumPy.
@@ -61,6 +63,7 @@ _LAZY = {
     **dict.fromkeys(["Batch", "Ragged"], "_batch"),
     **dict.fromkeys(["Dataset", "collate"], "_dataset"),
     "Pipeline": "_pipeline",
+    "partial_cross_entropy": "_partial",
     **dict.fromkeys(["concat", "from_arrays", "from_generator", "from_manifest", "from_sequence", "load", "mix"], "_load"),
     **dict.fromkeys(["LinearClassifier", "LinearRegressor", "LogisticRegression"], "estimators"),
 }
@@ -69,7 +72,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("estimators", "heads"):
+    if name in ("choose", "estimators", "heads"):
         return import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}")

@@ -173,8 +173,8 @@ def step(
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:
-    """a · b with f32 sums, in f32."""
-    if a.dtype == torch.float32:
+    """a · b with f32 sums, in f32; of f64 in f64."""
+    if a.dtype in (torch.float32, torch.float64):
         return a @ b
     if a.device.type != "cuda":
         return a.float() @ b.float()

@@ -139,6 +139,26 @@ def test_a_stateful_dataloader_resumes_in_the_middle_of_an_epoch(workers: str, p
     check(before + seen(photos.parent, "stateful_dataloader.py", *given))
 
 
+def check_chat_model() -> None:
+    """That a chat sees only itself, and that the loss is that of the whole logits."""
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sys.path.insert(0, str(EXAMPLES))
+    from chat_finetune import Chat
+
+    torch.manual_seed(0)
+    net = Chat(LlamaConfig(vocab_size=257, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4))
+    ids, positions = torch.randint(0, 257, (1, 30)), torch.cat([torch.arange(12), torch.arange(18)])[None]
+    labels = torch.where(torch.rand(1, 30) < 0.3, -100, ids)
+    labels[:, 12] = -100
+    together = net(ids, positions, labels)["loss"]
+    parts = [LlamaForCausalLM.forward(net, ids[:, part], labels=labels[:, part]).loss for part in (slice(0, 12), slice(12, 30))]
+    counts = [(labels[:, 1:12] >= 0).sum(), (labels[:, 13:] >= 0).sum()]
+    expected = sum(loss * count for loss, count in zip(parts, counts)) / sum(counts)
+    torch.testing.assert_close(together, expected)
+
+
 CHAT = re.compile(r"rank (\d+) chats \[([\d, ]+)\] tokens (\d+)")
 
 
@@ -170,6 +190,7 @@ def test_packed_chats_go_on_as_other_ranks(tmp_path: Path) -> None:
         return [(set.union(*(ids for ids, _ in each)), sum(tokens for _, tokens in each)) for each in zip(*of_ranks, strict=True)]
 
     whole = steps("whole")
+    check_chat_model()
     total = sum(
         sum(f"{turn['role']}: {turn['content']}".encode()) + 256 for chat in turns for turn in chat
     )  # fmt: skip

@@ -19,6 +19,7 @@ pub(crate) mod parquet;
 pub(crate) mod parts;
 pub(crate) mod read_all;
 pub(crate) mod record;
+pub(crate) mod runs;
 pub(crate) mod storage;
 pub(crate) mod table;
 pub(crate) mod values;

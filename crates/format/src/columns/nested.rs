@@ -7,11 +7,8 @@ use std::io::Write;
 
 use arrow_array::types::*;
 use arrow_array::{Array, ArrayRef, cast::AsArray, make_array};
-use arrow_buffer::Buffer;
 use arrow_data::ArrayData;
 use arrow_schema::{DataType, Fields};
-
-use crate::columns::values::{Items, Values};
 
 /// Deepest nesting.
 const MOST_DEPTH: usize = 16;
@@ -66,18 +63,15 @@ fn is_map(fields: &Fields) -> bool {
     fields.len() == 2 && is_text(fields[0].data_type())
 }
 
-/// The texts of `rows` values from `from` on; `None` if its parts do not fit.
-pub(crate) fn texts(data: &ArrayData, from: usize, rows: usize) -> Option<Values> {
+/// The texts of `rows` values from `from` on, with the start of each and the end of the last; `None` if its parts do not fit.
+pub(crate) fn texts(data: &ArrayData, from: usize, rows: usize) -> Option<(Vec<usize>, Vec<u8>)> {
     let array = make_array(data.clone());
     let (mut starts, mut text) = (vec![0], Vec::new());
     for row in from..from.checked_add(rows)? {
         write(&array, row, &mut text)?;
         starts.push(text.len());
     }
-    Some(Values {
-        nulls: None,
-        items: Items::Variable(starts, Buffer::from_vec(text)),
-    })
+    Some((starts, text))
 }
 
 /// A list of the values `from..to` of `items`.

@@ -130,7 +130,13 @@ impl Values {
             return Values::of_keys(&all, &keys, kind);
         }
         let items = match kind {
-            ColumnKind::Json => return texts(data, from, rows),
+            ColumnKind::Json => {
+                let (starts, text) = texts(data, from, rows)?;
+                return Some(Values {
+                    nulls: None,
+                    items: Items::Variable(starts, Buffer::from_vec(text)),
+                });
+            }
             ColumnKind::Bytes => match data.data_type() {
                 DataType::Utf8View | DataType::BinaryView => {
                     let views = buffer(0)?.get(16 * first..16 * (first + rows))?;

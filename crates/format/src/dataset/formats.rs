@@ -254,7 +254,7 @@ mod tests {
             "bytes:-1",
             "bytes:+1",
             "bytes:4294967296",
-            "csv:3",
+            "csv:",
             "raw",
             "raw:",
             "raw:u9",

@@ -100,6 +100,7 @@ fn expected(i: usize) -> Vec<Shown> {
         }
     };
     let text = "é".repeat(i % 4);
+    let maps = format!("{{\"a\":{i}}}");
     let word = ["no", "perhaps", "yes"][i % 3];
     let tags: Vec<u8> = (0..(k % 5) as i16).flat_map(i16::to_le_bytes).collect();
     let bytes: Vec<u8> = (0..i as u8).collect();
@@ -131,6 +132,7 @@ fn expected(i: usize) -> Vec<Shown> {
         shown("tags", Some(DType::I16), &[i % 5], &tags),
         shown("image.bytes", None, &[i], &bytes),
         number("image.side", DType::I32, &k.to_le_bytes()),
+        shown("maps", None, &[maps.len()], maps.as_bytes()),
     ]
 }
 
@@ -152,26 +154,27 @@ fn all_types_of_all_files() {
             assert_eq!(label, label_of(i), "{name}: {i}");
         }
         assert_eq!(dataset.labels().values(), [-1.0, 0.0, 1.0]);
-        let note = dataset.notes().join(" ");
-        assert!(note.contains("maps"), "{note}");
         let located = dataset.files()[0].located_by();
-        match name {
-            "all.arrow" => {
-                assert_eq!(dataset.files()[0].reach(), Reach::Gathered { places: 19 });
-                assert!(located.contains("19 places"), "{located}");
-            }
-            _ => {
-                let Reach::Blocks(blocks) = dataset.files()[0].reach() else {
-                    panic!("{name}");
-                };
-                let groups = if name == "plain.parquet" { 1 } else { 2 };
-                assert_eq!(blocks.count, groups, "{name}");
-                assert_eq!(blocks.bytes, dataset.bytes() as f64 / groups as f64);
-                assert!(located.contains("decoded whole"), "{located}");
-            }
-        }
+        let Reach::Blocks(blocks) = dataset.files()[0].reach() else {
+            panic!("{name}");
+        };
+        let groups = if name == "plain.parquet" { 1 } else { 2 };
+        assert_eq!(blocks.count, groups, "{name}");
+        assert_eq!(blocks.bytes, dataset.bytes() as f64 / groups as f64);
+        assert!(located.contains("decoded whole"), "{located}");
         check_reads(&dataset);
     }
+    // Without the nested column the others of a plain file are read in place.
+    let names = "u8,i8,i16,u16,u32,i64,f16,f32,f64,flag,when,text,word,id,pixels,tags,image.bytes,image.side";
+    let plain = with(&folder, Some(&format!("arrow:{names}")), Some("label"));
+    let dataset = open(&fixture("all.arrow"), &plain).unwrap();
+    assert_eq!(dataset.files()[0].reach(), Reach::Gathered { places: 19 });
+    let located = dataset.files()[0].located_by();
+    assert!(located.contains("19 places"), "{located}");
+    for (i, (fields, _)) in records(&dataset).into_iter().enumerate() {
+        assert_eq!(fields, expected(i)[..18], "{i}");
+    }
+    check_reads(&dataset);
 }
 
 #[test]
@@ -236,7 +239,6 @@ fn chosen_columns() {
         Some("nothing"),
         "has no label column nothing; its columns are u8",
     );
-    refuses("parquet:maps", None, "column maps holds Map(");
     refuses(
         "parquet:u8",
         Some("tags"),
@@ -303,7 +305,7 @@ fn columns_of_numbers_are_features() {
         assert_eq!(dataset.features(), 21);
         let note = dataset.notes().join(" ");
         assert!(
-            note.contains("maps, text, word, tags, image.bytes hold no numbers"),
+            note.contains("text, word, tags, image.bytes, maps hold no numbers"),
             "{note}"
         );
         let found = rows(&dataset).unwrap();

@@ -1,0 +1,328 @@
+# mypy: allow-subclassing-any, allow-untyped-decorators, allow-untyped-calls
+"""The cross-entropy over very many classes with some of them, on ordinary parameters of PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Union
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ._device_steps import product
+from ._pelton import ConfigurationError
+
+#: What chooses classes: the rows that take part, ascending, each once and the targets among them, and what is added to
+#: their logits.
+Chooser = Callable[[Tensor, Tensor, Tensor], "tuple[Tensor, Tensor | None]"]
+#: One number for all examples, or one for each.
+Number = Union[float, Tensor]
+#: Logits that are computed at once.
+_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27}
+
+
+def partial_cross_entropy(
+    x: Tensor,
+    weight: Tensor,
+    target: Tensor,
+    chooser: Chooser | None = None,
+    *,
+    bias: Tensor | None = None,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    softcap: float | None = None,
+    z_loss: float = 0.0,
+    scale: float | None = None,
+    margin: Number | tuple[Number, Number, Number] | None = None,
+    class_weights: Tensor | None = None,
+    reduction: str = "mean",
+    sparse: bool = False,
+) -> Tensor:
+    """``cross_entropy(linear(x, weight, bias), target)`` over the classes that ``chooser`` chooses, without holding the
+    logits; over all classes without one.
+
+    ``x`` is ``[..., d]``, ``weight`` an ordinary parameter ``[classes, d]``, which may be tied to an embedding, and ``target``
+    ``[...]`` or ``[..., k]`` for several labels, of which ``ignore_index`` fills gaps: their mean is the loss of an example.
+    ``ignore_index``, ``label_smoothing``, ``class_weights`` (``weight`` there) and ``reduction`` are those of
+    `torch.nn.functional.cross_entropy`; sums over all classes become estimates from the chosen ones.
+
+    ``softcap`` makes a logit ``softcap · tanh(logit / softcap)``, and ``z_loss`` adds ``z_loss · log Σ exp(logit)²`` to a loss.
+    With ``scale`` a logit is ``scale`` times a cosine. ``margin`` then replaces that of the right class: a number m for
+    cos θ − m (CosFace), or ``(m1, m2, m3)`` for cos(m1·θ + m2) − m3 (ArcFace is ``(1, m, 0)``); each may be a tensor of one for
+    each example, as AdaFace has them.
+
+    The gradient of ``weight`` has all rows, or with ``sparse`` those that took part, for `torch.optim.SparseAdam` and the
+    like. The cost is 6·n·m·d operations for n examples and m rows, and memory for some of the n·m logits at a time.
+    """
+    _check(
+        x, weight, target, bias, class_weights, sparse,
+        reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, scale=scale, margin=margin,
+    )  # fmt: skip
+    classes, dim = weight.shape
+    several = target.ndim == x.ndim
+    shape = target.shape[:-1] if several else target.shape
+    if x.dtype != weight.dtype:
+        # Under autocast, as `linear` does.
+        kind = _autocast(x)
+        x, weight = x.to(kind), weight.to(kind)
+        bias = None if bias is None else bias.to(kind)
+    x, target = x.reshape(-1, dim), target.reshape(math.prod(shape), -1)
+    valid = target != ignore_index
+    _check_range(target, valid, classes)
+    target = torch.where(valid, target, target.new_zeros(()))
+    rows = correction = None
+    if chooser is not None:
+        with torch.no_grad():
+            # A place without a label asks for the first class that some example has.
+            asked = torch.where(valid, target, torch.where(valid, target, -1).amax().clamp(min=0))
+            rows, correction = chooser(x.detach(), asked, weight.detach())
+    elif sparse:
+        raise ConfigurationError("`sparse` is for the rows that a chooser chooses; give one")
+    w, places = weight, target
+    if rows is not None:
+        places = torch.searchsorted(rows, target).clamp(max=len(rows) - 1)
+        w = torch.nn.functional.embedding(rows, weight, sparse=True) if sparse else weight.index_select(0, rows)
+        bias = None if bias is None else bias.index_select(0, rows)
+        class_weights = None if class_weights is None else class_weights[rows]
+    if scale is not None:
+        x, w = (torch.nn.functional.normalize(of, dim=-1, eps=1e-12) for of in (x, w))
+    many = valid.sum(1)
+    counts = (many > 0).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    own_counts, class_weights = counts, None if class_weights is None else class_weights.to(counts.dtype)
+    correction = None if correction is None else correction.to(counts.dtype)
+    if class_weights is not None:
+        # Of several labels the mean.
+        own_counts = (class_weights[places] * valid).sum(1) / many.clamp(min=1)
+    margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
+    terms = _Terms(
+        places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing, classes
+    )
+    factor = None
+    if reduction != "none":
+        factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
+    losses: Tensor = _Loss.apply(x, w, bias, terms, factor)
+    return losses.reshape(shape) if factor is None else losses
+
+
+@dataclass
+class _Terms:
+    """What a loss needs besides the tensors that have gradients."""
+
+    #: Of each example the rows of its labels, and which of them there are, ``[n, k]``.
+    places: Tensor
+    valid: Tensor
+    #: What the loss of the labels counts for, and that of all classes by smoothing, ``[n]``.
+    own_counts: Tensor
+    counts: Tensor
+    correction: Tensor | None
+    class_weights: Tensor | None
+    scale: float
+    margins: tuple[Number, Number, Number] | None
+    softcap: float | None
+    z_loss: float
+    smoothing: float
+    classes: int
+
+    def spread(self, rows: int) -> Tensor:
+        """What the loss of each class counts for by label smoothing: over all, or an estimate of that."""
+        spread = self.counts.new_ones(rows) if self.class_weights is None else self.class_weights
+        return (spread if self.correction is None else spread * self.correction.exp()) / self.classes
+
+
+def _of_part(
+    x: Tensor, w: Tensor, bias: Tensor | None, part: slice, terms: _Terms, factor: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The losses of some examples, and with a ``factor`` of each the gradient of their products with the rows."""
+    places, valid = terms.places[part], terms.valid[part].to(terms.counts.dtype)
+    own_counts, counts, rest = terms.own_counts[part, None], terms.counts[part, None], 1 - terms.smoothing
+    logits = product(x[part], w.t())
+    if terms.scale != 1:
+        logits *= terms.scale
+    if bias is not None:
+        logits += bias
+    of_cap = None
+    if terms.softcap is not None:
+        logits = (logits / terms.softcap).tanh_()
+        of_cap = 1 - logits * logits
+        logits *= terms.softcap
+    own, of_margin = logits.gather(1, places), None
+    if terms.margins is not None:
+        m1, m2, m3 = (m[part, None] if isinstance(m, Tensor) and m.ndim else m for m in terms.margins)
+        own, of_margin = with_margin(own, terms.scale, m1, m2, m3)
+        logits.scatter_(1, places, own)
+    spread = terms.spread(len(w)) if terms.smoothing else None
+    # Of the plain logits.
+    smoothed = None if spread is None else (logits @ spread)[:, None]
+    if terms.correction is not None:
+        logits += terms.correction
+    is_one = places.shape[1] == 1
+    if is_one:
+        # Without the own class, so that nothing is lost where it has nearly all of the sum.
+        logits.scatter_(1, places, -math.inf)
+    most = logits.amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
+    shares = logits.sub_(most).exp_()
+    log_sum = most + shares.sum(1, keepdim=True).log()
+    if is_one:
+        gap = log_sum - own
+        lost = torch.nn.functional.softplus(gap, threshold=40)
+        log_sum = own + lost
+    else:
+        valid = valid / valid.sum(1, keepdim=True).clamp(min=1)
+        # Not finite logits stay so where their label is not one.
+        lost = log_sum - torch.where(valid > 0, own * valid, 0).sum(1, keepdim=True)
+    losses = own_counts * (rest * lost + terms.z_loss * log_sum * log_sum)
+    every = None if spread is None else spread.sum()
+    if smoothed is not None and every is not None:
+        losses = losses + terms.smoothing * counts * (every * log_sum - smoothed)
+    if factor is None:
+        return losses[:, 0], None
+    factor = factor[part, None]
+    of_sum = own_counts * (rest + 2 * terms.z_loss * log_sum)
+    if every is not None:
+        of_sum = of_sum + terms.smoothing * counts * every
+    gradient = shares.mul_((most - log_sum).exp() * of_sum * factor)
+    of_own = -rest * own_counts * factor
+    if is_one:
+        wrong = gap.sigmoid()
+        by_own = of_own * wrong + (of_sum - rest * own_counts) * (1 - wrong) * factor
+        gradient.scatter_(1, places, by_own)
+    else:
+        gradient.scatter_add_(1, places, of_own * valid)
+    if spread is not None:
+        gradient -= terms.smoothing * counts * factor * spread
+    if of_margin is not None:
+        gradient.scatter_(1, places, gradient.gather(1, places) * of_margin)
+    if of_cap is not None:
+        gradient *= of_cap
+    return losses[:, 0], gradient
+
+
+def _parts(x: Tensor, w: Tensor) -> list[slice]:
+    size = max(1, _LOGITS.get(x.device.type, 1 << 24) // max(1, len(w)))
+    return [slice(at, min(at + size, len(x))) for at in range(0, len(x), size)]
+
+
+def _gradients(
+    x: Tensor, w: Tensor, bias: Tensor | None, terms: _Terms, factor: Tensor, needs: Sequence[bool]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """The losses, and the gradients of the sum of ``factor`` times them by the three tensors."""
+    losses = terms.counts.new_empty(len(x))
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    by_x = torch.empty_like(x) if needs[0] else None
+    by_w = torch.zeros(w.shape, dtype=wide, device=w.device) if needs[1] else None
+    by_bias = torch.zeros(len(w), dtype=wide, device=w.device) if needs[2] else None
+    for part in _parts(x, w):
+        losses[part], gradient = _of_part(x, w, bias, part, terms, factor)
+        assert gradient is not None
+        if by_bias is not None:
+            by_bias += gradient.sum(0)
+        # Not before: products of rows at another scale.
+        rounded = (gradient if terms.scale == 1 else gradient.mul_(terms.scale)).to(x.dtype)
+        if by_x is not None:
+            by_x[part] = product(rounded, w)
+        if by_w is not None and x.dtype == wide:
+            by_w.addmm_(rounded.t(), x[part])
+        elif by_w is not None:
+            by_w += product(rounded.t(), x[part])
+    return losses, [
+        by_x,
+        None if by_w is None else by_w.to(w.dtype),
+        None if by_bias is None or bias is None else by_bias.to(bias.dtype),
+    ]
+
+
+class _Loss(torch.autograd.Function):
+    """The sum of ``factor`` times the losses, with the gradients made in the forward pass; or the losses, without a factor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, terms: _Terms, factor: Tensor | None) -> Tensor:
+        needs = ctx.needs_input_grad[:3]
+        ctx.made: list[Tensor | None] = []
+        ctx.terms = terms
+        if factor is not None and any(needs):
+            losses, ctx.made = _gradients(x, w, bias, terms, factor, needs)
+        else:
+            parts = [_of_part(x, w, bias, part, terms, None)[0] for part in _parts(x, w)]
+            losses = torch.cat(parts) if parts else terms.counts.new_zeros(0)
+            ctx.save_for_backward(x, w, bias)
+        return losses if factor is None else (losses * factor).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        if ctx.made:
+            made, ctx.made = ctx.made, []
+            by_x, by_w, by_bias = (None if of is None else of.mul_(by_loss.to(of.dtype)) for of in made)
+        else:
+            if not ctx.saved_tensors:
+                raise RuntimeError("backward() was already called on this loss; its gradients are made once")
+            _, (by_x, by_w, by_bias) = _gradients(*ctx.saved_tensors, ctx.terms, by_loss.to(ctx.terms.counts.dtype), ctx.needs_input_grad)
+        return by_x, by_w, by_bias, None, None
+
+
+def with_margin(own: Tensor, scale: float, m1: Number, m2: Number, m3: Number) -> tuple[Tensor, Tensor]:
+    """scale · (cos(m1·θ + m2) − m3) of scale · cos θ, and the derivative by that; beyond π it goes on with slope 1."""
+    z = (own.double() / scale).clamp(-1, 1)
+    theta = z.acos()
+    added = (m1 - 1) * theta + m2
+    sine = (1 - z * z).clamp(min=1e-6).sqrt()
+    turn = torch.as_tensor((math.pi - m2) / m1, dtype=z.dtype, device=z.device).clamp(max=math.pi)
+    is_inside = theta + added < math.pi
+    moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * turn.sin()) - m3
+    slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
+    return (moved * scale).to(own.dtype), slope.to(own.dtype)
+
+
+def _check(
+    x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, class_weights: Tensor | None, sparse: bool, **options: Any
+) -> None:
+    shapes = f"x is {list(x.shape)}, weight {list(weight.shape)}, target {list(target.shape)}"
+    if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1] or x.shape[:-1] != target.shape[: x.ndim - 1]:
+        raise ConfigurationError(f"{shapes}: they are [..., d], [classes, d] and [...], or [..., k] for several labels")
+    if target.ndim not in (x.ndim - 1, x.ndim):
+        raise ConfigurationError(f"{shapes}: target has one dimension fewer than x, or as many for several labels")
+    if x.dtype != weight.dtype and _autocast(x) is None:
+        raise ConfigurationError(f"x is {x.dtype} and weight {weight.dtype}: give both one type, or use torch.autocast")
+    if not x.is_floating_point():
+        raise ConfigurationError(f"x is {x.dtype}; features are floating point numbers")
+    if target.is_floating_point() or target.dtype == torch.bool:
+        raise ConfigurationError(f"target is {target.dtype}; give indices of classes, for several labels [..., k] of them")
+    for name, of in (("bias", bias), ("class_weights", class_weights)):
+        if of is not None and of.shape != weight.shape[:1]:
+            raise ConfigurationError(f"`{name}` is {list(of.shape)}, and weight has {len(weight)} rows; give one number a row")
+    if options["reduction"] not in ("mean", "sum", "none"):
+        raise ConfigurationError(f"`reduction` is {options['reduction']!r}; use mean, sum or none")
+    if not 0 <= options["label_smoothing"] <= 1:
+        raise ConfigurationError(f"`label_smoothing` is {options['label_smoothing']}; give a share from 0 to 1")
+    for name in ("softcap", "scale"):
+        if options[name] is not None and not options[name] > 0:
+            raise ConfigurationError(f"`{name}` is {options[name]}; give a number above 0, or leave it out")
+    if options["margin"] is not None:
+        if options["scale"] is None:
+            raise ConfigurationError("`margin` is one of angles; give `scale` too, such as 64")
+        if target.ndim == x.ndim or options["softcap"] is not None or bias is not None:
+            raise ConfigurationError("`margin` goes with one label for each example, without `softcap` and `bias`")
+        if isinstance(options["margin"], tuple) and len(options["margin"]) != 3:
+            raise ConfigurationError(f"`margin` is {options['margin']}; give one number, or three (m1, m2, m3)")
+
+
+def _autocast(x: Tensor) -> torch.dtype | None:
+    """The type that autocast has for such tensors, if it is on."""
+    kind = x.device.type
+    if hasattr(torch, "get_autocast_dtype"):
+        return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+    if kind == "cpu":
+        return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
+    return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+def _check_range(target: Tensor, valid: Tensor, classes: int) -> None:
+    """On a device the lookup of the classes fails instead, without waiting for it here."""
+    if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
+        wrong = valid & ((target < 0) | (target >= classes))
+        if wrong.any():
+            at = int(wrong.flatten().nonzero()[0]) // target.shape[1]
+            raise ConfigurationError(f"target {int(target[wrong][0])} of example {at} is not one of the {classes} classes")

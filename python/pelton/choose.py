@@ -1,0 +1,168 @@
+# mypy: allow-subclassing-any, allow-untyped-calls
+"""Which classes take part in a step of `pelton.partial_cross_entropy`.
+
+A chooser is a module: ``rows, correction = chooser(features, target, weight)`` gives the rows that take part, ascending, the
+targets among them, and what is added to their logits, so that sums over all classes are estimated without bias. It computes on
+the device of the weights, and waits for nothing. Draws follow from ``seed`` and the number of the step, which is part of its
+``state_dict()``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ._keyed import MASK, NAMES, mix, mixed, shifted, signed
+from ._pelton import ConfigurationError
+
+
+class Chooser(torch.nn.Module):
+    """What choosers have in common: a share of the classes, and draws."""
+
+    step: Tensor
+
+    def __init__(self, classes: int, budget: float = 0.1, seed: int = 0) -> None:
+        super().__init__()
+        if classes < 1 or not 0 < budget <= 1:
+            raise ConfigurationError(f"{classes} classes and the budget {budget}: give at least one class, and a share above 0 and up to 1")
+        self.classes, self.budget, self.seed = classes, budget, seed
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+
+    def extra_repr(self) -> str:
+        return f"classes={self.classes}, budget={self.budget}, seed={self.seed}"
+
+    def _check(self, target: Tensor, weight: Tensor) -> int:
+        """How many rows take part: the budget, or where the targets may be more, these."""
+        if len(weight) != self.classes:
+            raise ConfigurationError(f"weight has {len(weight)} rows, and the chooser was made for {self.classes} classes")
+        wanted, most = math.ceil(self.budget * self.classes), target.numel()
+        if most > wanted and target.device.type == "cpu" and not torch.compiler.is_compiling():
+            # Elsewhere it would have to be waited for.
+            most = len(target.unique())
+        return min(self.classes, max(wanted, most))
+
+    def _uniform(self, device: torch.device) -> Tensor:
+        """A number above 0 and below 1 for each class, by the seed and the step."""
+        key = mixed(self.step.to(device) ^ signed(mix(self.seed & MASK ^ 0x63686F73)))
+        numbers = torch.arange(self.classes, device=device)
+        uniform = shifted(mixed(mixed(numbers) ^ key), 11).double()
+        if self.training:
+            self.step += 1
+        return (uniform + 0.5) / NAMES
+
+
+class Sampled(Chooser):
+    """The targets, and others drawn evenly up to the share ``budget`` of all ``classes`` (An et al., "Partial FC", 2021; here
+    with the correction by which the sum over all classes is estimated without bias; ``correct=False`` is the published form).
+    """
+
+    def __init__(self, classes: int, budget: float = 0.1, *, correct: bool = True, seed: int = 0) -> None:
+        super().__init__(classes, budget, seed)
+        self.correct = correct
+
+    def forward(self, features: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        most = self._check(target, weight)
+        keys = self._uniform(weight.device).float()
+        keys[target.flatten()] = -1.0
+        return _lowest(keys, most, self.classes, self.correct)
+
+
+class Knn(Chooser):
+    """The targets, the ``k`` nearest classes of each, nearest first, and even draws, up to ``budget``; the share ``drawn`` of it
+    is always drawn (KNN softmax: Song et al., KDD 2020, where ``drawn`` is 0).
+
+    Call `rebuild` with the weights before the first step and now and then; random first weights have no useful neighbours.
+    """
+
+    graph: Tensor
+
+    def __init__(self, classes: int, k: int = 10, budget: float = 0.1, drawn: float = 0.5, *, correct: bool = True, seed: int = 0) -> None:
+        super().__init__(classes, budget, seed)
+        if not 0 < k < 1 << 15 or not 0 <= drawn <= 1:
+            raise ConfigurationError(f"k={k} and drawn={drawn}: k is from 1 to 32767, and drawn a share from 0 to 1")
+        self.k, self.drawn, self.correct = min(k, classes), drawn, correct
+        self.register_buffer("graph", torch.zeros(0, self.k, dtype=torch.int32))
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: object) -> None:
+        graph = state_dict.get(prefix + "graph")
+        if graph is not None and graph.shape != self.graph.shape:
+            self.graph = torch.zeros_like(graph, device=self.graph.device)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    @torch.no_grad()
+    def rebuild(self, weight: Tensor) -> None:
+        """Finds the ``k`` rows of the largest cosine to each row, itself among them, exactly. The cost is 2·classes²·d
+        operations, and memory for 2²⁴ cosines."""
+        unit = torch.nn.functional.normalize(weight.detach().float(), dim=1)
+        parts = [(rows @ unit.t()).topk(self.k, dim=1).indices.int() for rows in unit.split(max(1, (1 << 24) // len(unit)))]
+        self.graph = torch.cat(parts)
+
+    def forward(self, features: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        most = self._check(target, weight)
+        if len(self.graph) != self.classes:
+            raise ConfigurationError("the chooser has no graph; call rebuild(weight) before the first step")
+        keys = self._uniform(weight.device).float()
+        near = self.graph.to(weight.device)[target.flatten()].long()
+        # Below 0, and the lower the nearer.
+        place = torch.arange(self.k, device=keys.device).float() - 2 * self.k
+        by_place = torch.zeros_like(keys).scatter_reduce_(0, near.flatten(), place.expand(near.shape).flatten(), "amin")
+        by_place[target.flatten()] = -2.0 * self.k
+        # As many of the nearest as the budget leaves besides the draws, ties by the draws.
+        kept = max(min(self.classes, target.numel()), most - round(self.drawn * self.budget * self.classes))
+        near_rows = (by_place + 0.5 * keys).topk(min(kept, most), largest=False).indices
+        chosen = by_place[near_rows] < 0
+        keys[near_rows] = torch.where(chosen, -1.0, keys[near_rows])
+        return _lowest(keys, most, self.classes, self.correct)
+
+
+class Near(Chooser):
+    """The targets, and others up to ``budget`` drawn by how likely they are: in proportion to a class's largest share of any
+    example's softmax over all classes, and a fifth of the chances alike for all.
+
+    Priority sampling (Duffield, Lund and Thorup, 2007): the most likely are always there, and one drawn with a chance of 1 in 5
+    counts five times. It multiplies the features with all rows, a third of the operations of a full step; ``scale`` is that of
+    the cosines, where the loss has some, and ``bias`` its bias.
+    """
+
+    def __init__(self, classes: int, budget: float = 0.1, *, scale: float | None = None, seed: int = 0) -> None:
+        super().__init__(classes, budget, seed)
+        self.scale = scale
+        self.bias: Tensor | None = None
+
+    def forward(self, features: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+        most = self._check(target, weight)
+        rows, even = weight, 0.2 / self.classes
+        if self.scale is not None:
+            features, rows = (torch.nn.functional.normalize(of, dim=1) for of in (features, weight))
+        largest = torch.zeros(self.classes, device=weight.device)
+        for some in features.split(max(1, (1 << 22) // self.classes)):
+            logits = (some @ rows.t()).float()
+            if self.scale is not None:
+                logits *= self.scale
+            if self.bias is not None:
+                logits += self.bias.detach()
+            largest = torch.maximum(largest, logits.softmax(1).amax(0))
+        largest[target.flatten()] = 0.0
+        chance = 0.8 * largest.double() / largest.sum().clamp(min=1e-30) + even
+        priority = chance / self._uniform(weight.device)
+        priority[target.flatten()] = math.inf
+        if most == self.classes:
+            return torch.arange(self.classes, device=weight.device), None
+        found = priority.topk(most + 1)
+        order, by_row = found.indices[:most].sort().values, found.values[most]
+        # One of chance p is drawn if p over its number is above the next one's; if no place is left, none counts.
+        correction = torch.where(priority[order].isinf(), 0.0, (by_row / chance[order]).clamp(min=1.0).log())
+        return order, correction.float()
+
+
+def _lowest(keys: Tensor, most: int, classes: int, correct: bool) -> tuple[Tensor, Tensor | None]:
+    """The rows of the lowest keys, and what makes those from 0 on stand for all that have such a key."""
+    rows = keys.topk(most, largest=False).indices.sort().values
+    if not correct:
+        return rows, None
+    is_drawn = keys[rows] >= 0
+    drawn = is_drawn.sum()
+    all_drawn = classes - (most - drawn)
+    return rows, torch.where(is_drawn, (all_drawn / drawn.clamp(min=1)).log(), 0.0)
