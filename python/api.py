@@ -11,7 +11,7 @@ from typing import Any
 import pelton
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
-FUNCTIONS = ["load", "from_arrays", "from_sequence", "from_generator", "from_manifest", "concat", "mix", "collate"]
+FUNCTIONS = ["load", "from_arrays", "from_sequence", "from_generator", "from_manifest", "concat", "mix", "collate", "partial_cross_entropy"]
 CLASSES = ["Pipeline", "Batch", "Ragged", "Dataset"]
 ERRORS = ["ConfigurationError", "DataError", "BadRecordError", "StateError"]
 

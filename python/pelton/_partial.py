@@ -21,7 +21,7 @@ Chooser = Callable[[Tensor, Tensor, Tensor], "tuple[Tensor, Tensor | None]"]
 #: One number for all examples, or one for each.
 Number = Union[float, Tensor]
 #: Logits that are computed at once.
-_LOGITS = {"cpu": 1 << 21, "cuda": 1 << 27}
+_LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
 
 def partial_cross_entropy(
@@ -136,8 +136,8 @@ def _of_part(
     x: Tensor, w: Tensor, bias: Tensor | None, part: slice, terms: _Terms, factor: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """The losses of some examples, and with a ``factor`` of each the gradient of their products with the rows."""
-    places, valid = terms.places[part], terms.valid[part].to(terms.counts.dtype)
-    own_counts, counts, rest = terms.own_counts[part, None], terms.counts[part, None], 1 - terms.smoothing
+    places, rest = terms.places[part], 1 - terms.smoothing
+    own_counts, counts = terms.own_counts[part, None], terms.counts[part, None]
     logits = product(x[part], w.t())
     if terms.scale != 1:
         logits *= terms.scale
@@ -170,27 +170,36 @@ def _of_part(
         lost = torch.nn.functional.softplus(gap, threshold=40)
         log_sum = own + lost
     else:
+        valid = terms.valid[part].to(logits.dtype)
         valid = valid / valid.sum(1, keepdim=True).clamp(min=1)
         # Not finite logits stay so where their label is not one.
         lost = log_sum - torch.where(valid > 0, own * valid, 0).sum(1, keepdim=True)
-    losses = own_counts * (rest * lost + terms.z_loss * log_sum * log_sum)
+    losses = lost if rest == 1 else rest * lost
+    if terms.z_loss:
+        losses = losses + terms.z_loss * log_sum * log_sum
+    losses = own_counts * losses
     every = None if spread is None else spread.sum()
     if smoothed is not None and every is not None:
         losses = losses + terms.smoothing * counts * (every * log_sum - smoothed)
     if factor is None:
         return losses[:, 0], None
     factor = factor[part, None]
-    of_sum = own_counts * (rest + 2 * terms.z_loss * log_sum)
+    # What the labels pull, and what the sum over all pulls back.
+    of_own = own_counts * factor if rest == 1 else rest * own_counts * factor
+    of_sum = of_own
+    if terms.z_loss:
+        of_sum = of_sum + 2 * terms.z_loss * log_sum * own_counts * factor
     if every is not None:
-        of_sum = of_sum + terms.smoothing * counts * every
-    gradient = shares.mul_((most - log_sum).exp() * of_sum * factor)
-    of_own = -rest * own_counts * factor
+        of_sum = of_sum + terms.smoothing * counts * every * factor
+    gradient = shares.mul_((most - log_sum).exp() * of_sum)
     if is_one:
         wrong = gap.sigmoid()
-        by_own = of_own * wrong + (of_sum - rest * own_counts) * (1 - wrong) * factor
+        by_own = -of_own * wrong
+        if of_sum is not of_own:
+            by_own = by_own + (of_sum - of_own) * (1 - wrong)
         gradient.scatter_(1, places, by_own)
     else:
-        gradient.scatter_add_(1, places, of_own * valid)
+        gradient.scatter_add_(1, places, -of_own * valid)
     if spread is not None:
         gradient -= terms.smoothing * counts * factor * spread
     if of_margin is not None:
@@ -240,7 +249,7 @@ class _Loss(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, terms: _Terms, factor: Tensor | None) -> Tensor:
         needs = ctx.needs_input_grad[:3]
-        ctx.made: list[Tensor | None] = []
+        ctx.made = []
         ctx.terms = terms
         if factor is not None and any(needs):
             losses, ctx.made = _gradients(x, w, bias, terms, factor, needs)
@@ -259,7 +268,9 @@ class _Loss(torch.autograd.Function):
         else:
             if not ctx.saved_tensors:
                 raise RuntimeError("backward() was already called on this loss; its gradients are made once")
-            _, (by_x, by_w, by_bias) = _gradients(*ctx.saved_tensors, ctx.terms, by_loss.to(ctx.terms.counts.dtype), ctx.needs_input_grad)
+            x, w, bias = ctx.saved_tensors
+            factor = by_loss.to(ctx.terms.counts.dtype)
+            _, (by_x, by_w, by_bias) = _gradients(x, w, bias, ctx.terms, factor, ctx.needs_input_grad[:3])
         return by_x, by_w, by_bias, None, None
 
 

@@ -273,7 +273,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         return self.augment(f"vflip:{share('p', p)}")
 
     def color_jitter(self, brightness: float = 0, contrast: float = 0, saturation: float = 0, hue: float = 0) -> Pipeline[T]:
-        """Brightness, contrast and saturation by factors from 1 ± these, hue by ± ``hue`` of the circle, in random order."""
+        """Changes, in random order, by factors from 1 ± ``brightness``, ``contrast`` and ``saturation``, and by ± ``hue`` of the circle."""
         most = {"brightness": (brightness, 100), "contrast": (contrast, 100), "saturation": (saturation, 100), "hue": (hue, 0.5)}
         return self.augment("jitter:" + ":".join(str(share(name, *given)) for name, given in most.items()))
 

@@ -45,12 +45,12 @@ class Chooser(torch.nn.Module):
 
     def _uniform(self, device: torch.device) -> Tensor:
         """A number above 0 and below 1 for each class, by the seed and the step."""
-        key = mixed(self.step.to(device) ^ signed(mix(self.seed & MASK ^ 0x63686F73)))
-        numbers = torch.arange(self.classes, device=device)
-        uniform = shifted(mixed(mixed(numbers) ^ key), 11).double()
+        key = self.step.to(device) * signed(0x9E3779B97F4A7C15) + signed(mix(self.seed & MASK ^ 0x63686F73))
+        numbers = torch.arange(self.classes, device=device) * signed(0xD1342543DE82EF95)
+        uniform = shifted(mixed(numbers + key), 11).double()
         if self.training:
             self.step += 1
-        return (uniform + 0.5) / NAMES
+        return (uniform + 0.5) * (1 / NAMES)
 
 
 class Sampled(Chooser):
