@@ -278,7 +278,7 @@ class Pipeline(Base[T]):  # type: ignore[misc, unused-ignore]
         return self.augment("jitter:" + ":".join(str(share(name, *given)) for name, given in most.items()))
 
     def gaussian_blur(self, kernel_size: int, sigma: tuple[float, float] = (0.1, 2.0), p: float = 1.0) -> Pipeline[T]:
-        """A blur by a Gaussian kernel of ``kernel_size`` (odd) and a random deviation, with probability ``p``."""
+        """A blur by a Gaussian kernel of ``kernel_size`` (odd) with a random deviation from ``sigma``, with probability ``p``."""
         least, most = (share("sigma", bound, 100.0) for bound in sigma)
         return self.augment(f"blur:{whole('kernel_size', kernel_size, 1)}:{least}-{most}:{share('p', p)}")
 
