@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ._device_rows import Ranks
 from ._device_steps import product
 from ._pelton import ConfigurationError
 
@@ -40,6 +41,7 @@ def partial_cross_entropy(
     class_weights: Tensor | None = None,
     reduction: str = "mean",
     sparse: bool = False,
+    group: Any = None,
 ) -> Tensor:
     """``cross_entropy(linear(x, weight, bias), target)`` over the classes that ``chooser`` chooses, without holding the
     logits; over all classes without one.
@@ -54,14 +56,19 @@ def partial_cross_entropy(
     cos θ − m (CosFace), or ``(m1, m2, m3)`` for cos(m1·θ + m2) − m3 (ArcFace is ``(1, m, 0)``); each may be a tensor of one for
     each example, as AdaFace has them.
 
+    With ``group``, a process group or True for the default one, ``weight``, ``bias`` and ``class_weights`` have this rank's rows,
+    those of all ranks one after another being the classes, and the chooser is made for this rank's number of them. Each rank
+    gives its own examples; the loss is that of all of them, and the gradient of ``x`` what `DistributedDataParallel` expects,
+    which averages over ranks. All ranks make the same calls. ``reduction="none"`` is not divided.
+
     The gradient of ``weight`` has all rows, or with ``sparse`` those that took part, for `torch.optim.SparseAdam` and the
     like. The cost is 6·n·m·d operations for n examples and m rows, and memory for some of the n·m logits at a time.
     """
     _check(
         x, weight, target, bias, class_weights, sparse,
-        reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, scale=scale, margin=margin,
+        reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, scale=scale, margin=margin, group=group,
     )  # fmt: skip
-    classes, dim = weight.shape
+    (classes, dim), ranks = weight.shape, _ranks(group)
     several = target.ndim == x.ndim
     shape = target.shape[:-1] if several else target.shape
     if x.dtype != weight.dtype:
@@ -69,15 +76,33 @@ def partial_cross_entropy(
         kind = _autocast(x)
         x, weight = x.to(kind), weight.to(kind)
         bias = None if bias is None else bias.to(kind)
-    x, target = x.reshape(-1, dim), target.reshape(math.prod(shape), -1)
-    valid = target != ignore_index
-    _check_range(target, valid, classes)
-    target = torch.where(valid, target, target.new_zeros(()))
+    x, target = x.reshape(-1, dim), target.reshape(math.prod(shape), target.shape[-1] if several else 1)
+    valid, here, most = target != ignore_index, None, classes
+    if ranks is None:
+        _check_range(target, valid, classes)
+    else:
+        own_rows = torch.cat(ranks.gather(torch.tensor([classes], device=x.device)))
+        first, most, classes = int(own_rows[: ranks.rank].sum()), int(own_rows.max()), int(own_rows.sum())
+        _check_range(target, valid, classes)
+        target = torch.cat(ranks.gather(target))
+        valid = target != ignore_index
+        here = valid & (target >= first) & (target < first + len(weight))
+        target = target - first
+        if isinstance(margin, tuple):
+            margin = tuple(torch.cat(ranks.gather(m)) if isinstance(m, Tensor) and m.ndim else m for m in margin)  # type: ignore[assignment]
+        elif isinstance(margin, Tensor) and margin.ndim:
+            margin = torch.cat(ranks.gather(margin))
+    if scale is not None:
+        x = torch.nn.functional.normalize(x, dim=-1, eps=1e-12)
+    if ranks is not None:
+        x = _Gathered.apply(x, ranks)
+    asked_for = valid if here is None else here
+    target = torch.where(asked_for, target, target.new_zeros(()))
     rows = correction = None
     if chooser is not None:
         with torch.no_grad():
             # A place without a label asks for the first class that some example has.
-            asked = torch.where(valid, target, torch.where(valid, target, -1).amax().clamp(min=0))
+            asked = torch.where(asked_for, target, torch.where(asked_for, target, -1).amax().clamp(min=0))
             rows, correction = chooser(x.detach(), asked, weight.detach())
     elif sparse:
         raise ConfigurationError("`sparse` is for the rows that a chooser chooses; give one")
@@ -88,18 +113,21 @@ def partial_cross_entropy(
         bias = None if bias is None else bias.index_select(0, rows)
         class_weights = None if class_weights is None else class_weights[rows]
     if scale is not None:
-        x, w = (torch.nn.functional.normalize(of, dim=-1, eps=1e-12) for of in (x, w))
+        w = torch.nn.functional.normalize(w, dim=-1, eps=1e-12)
     many = valid.sum(1)
     counts = (many > 0).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     own_counts, class_weights = counts, None if class_weights is None else class_weights.to(counts.dtype)
     correction = None if correction is None else correction.to(counts.dtype)
     if class_weights is not None:
         # Of several labels the mean.
-        own_counts = (class_weights[places] * valid).sum(1) / many.clamp(min=1)
+        own_counts = (class_weights[places] * asked_for).sum(1) / many.clamp(min=1)
+        if ranks is not None:
+            own_counts = ranks.sum(own_counts)
     margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
     terms = _Terms(
-        places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing, classes
-    )
+        places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing,
+        classes, max(1, most), here, ranks,
+    )  # fmt: skip
     factor = None
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
@@ -125,6 +153,23 @@ class _Terms:
     z_loss: float
     smoothing: float
     classes: int
+    #: The most rows of a rank.
+    most: int
+    #: With a group: which labels are of this rank's rows, ``[n, k]``.
+    here: Tensor | None
+    ranks: Ranks | None
+
+    def only_here(self, part: slice, value: Tensor, other: Tensor | float) -> Tensor:
+        """A value where the label is one of this rank's rows, and the other elsewhere."""
+        return value if self.here is None else torch.where(self.here[part], value, other)
+
+    def all_sums(self, most: Tensor, total: Tensor, own: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of the largest logit, the sum of exp(logit - largest), and what is known on one rank: those over all ranks."""
+        if self.ranks is None:
+            return most, total, own
+        largest = self.ranks.max(most.clone())
+        sums = self.ranks.sum(torch.cat([total * (most - largest).exp(), own], 1))
+        return largest, sums[:, :1], sums[:, 1:]
 
     def spread(self, rows: int) -> Tensor:
         """What the loss of each class counts for by label smoothing: over all, or an estimate of that."""
@@ -151,34 +196,44 @@ def _of_part(
     own, of_margin = logits.gather(1, places), None
     if terms.margins is not None:
         m1, m2, m3 = (m[part, None] if isinstance(m, Tensor) and m.ndim else m for m in terms.margins)
+        plain_own = own
         own, of_margin = with_margin(own, terms.scale, m1, m2, m3)
-        logits.scatter_(1, places, own)
+        logits.scatter_(1, places, terms.only_here(part, own, plain_own))
+        of_margin = terms.only_here(part, of_margin, 1.0)
     spread = terms.spread(len(w)) if terms.smoothing else None
     # Of the plain logits.
     smoothed = None if spread is None else (logits @ spread)[:, None]
+    every = None if spread is None else spread.sum()
+    own = terms.only_here(part, own, 0.0)
     if terms.correction is not None:
         logits += terms.correction
     is_one = places.shape[1] == 1
     if is_one:
         # Without the own class, so that nothing is lost where it has nearly all of the sum.
-        logits.scatter_(1, places, -math.inf)
+        logits.scatter_(1, places, terms.only_here(part, torch.full_like(own, -math.inf), logits.gather(1, places)))
     most = logits.amax(1, keepdim=True).clamp(min=torch.finfo(logits.dtype).min)
     shares = logits.sub_(most).exp_()
-    log_sum = most + shares.sum(1, keepdim=True).log()
+    if not is_one:
+        valid = terms.valid[part].to(logits.dtype)
+        valid = valid / valid.sum(1, keepdim=True).clamp(min=1)
+        # Not finite logits stay so where their label is not one.
+        own = terms.only_here(part, torch.where(valid > 0, own * valid, 0), 0.0).sum(1, keepdim=True)
+    known = own if smoothed is None or every is None else torch.cat([own, smoothed, every.expand_as(own)], 1)
+    largest, total, known = terms.all_sums(most, shares.sum(1, keepdim=True), known)
+    own = known[:, :1]
+    if smoothed is not None:
+        smoothed, every = known[:, 1:2], known[:1, 2]
+    log_sum = largest + total.log()
     if is_one:
         gap = log_sum - own
         lost = torch.nn.functional.softplus(gap, threshold=40)
         log_sum = own + lost
     else:
-        valid = terms.valid[part].to(logits.dtype)
-        valid = valid / valid.sum(1, keepdim=True).clamp(min=1)
-        # Not finite logits stay so where their label is not one.
-        lost = log_sum - torch.where(valid > 0, own * valid, 0).sum(1, keepdim=True)
+        lost = log_sum - own
     losses = lost if rest == 1 else rest * lost
     if terms.z_loss:
         losses = losses + terms.z_loss * log_sum * log_sum
     losses = own_counts * losses
-    every = None if spread is None else spread.sum()
     if smoothed is not None and every is not None:
         losses = losses + terms.smoothing * counts * (every * log_sum - smoothed)
     if factor is None:
@@ -197,9 +252,9 @@ def _of_part(
         by_own = -of_own * wrong
         if of_sum is not of_own:
             by_own = by_own + (of_sum - of_own) * (1 - wrong)
-        gradient.scatter_(1, places, by_own)
+        gradient.scatter_(1, places, terms.only_here(part, by_own, gradient.gather(1, places)))
     else:
-        gradient.scatter_add_(1, places, -of_own * valid)
+        gradient.scatter_add_(1, places, terms.only_here(part, -of_own * valid, 0.0))
     if spread is not None:
         gradient -= terms.smoothing * counts * factor * spread
     if of_margin is not None:
@@ -209,8 +264,9 @@ def _of_part(
     return losses[:, 0], gradient
 
 
-def _parts(x: Tensor, w: Tensor) -> list[slice]:
-    size = max(1, _LOGITS.get(x.device.type, 1 << 24) // max(1, len(w)))
+def _parts(x: Tensor, w: Tensor, terms: _Terms) -> list[slice]:
+    """Examples whose logits are computed at once, equal on all ranks."""
+    size = max(1, _LOGITS.get(x.device.type, 1 << 24) // (max(1, len(w)) if terms.ranks is None else terms.most))
     return [slice(at, min(at + size, len(x))) for at in range(0, len(x), size)]
 
 
@@ -223,7 +279,7 @@ def _gradients(
     by_x = torch.empty_like(x) if needs[0] else None
     by_w = torch.zeros(w.shape, dtype=wide, device=w.device) if needs[1] else None
     by_bias = torch.zeros(len(w), dtype=wide, device=w.device) if needs[2] else None
-    for part in _parts(x, w):
+    for part in _parts(x, w, terms):
         losses[part], gradient = _of_part(x, w, bias, part, terms, factor)
         assert gradient is not None
         if by_bias is not None:
@@ -254,7 +310,7 @@ class _Loss(torch.autograd.Function):
         if factor is not None and any(needs):
             losses, ctx.made = _gradients(x, w, bias, terms, factor, needs)
         else:
-            parts = [_of_part(x, w, bias, part, terms, None)[0] for part in _parts(x, w)]
+            parts = [_of_part(x, w, bias, part, terms, None)[0] for part in _parts(x, w, terms)]
             losses = torch.cat(parts) if parts else terms.counts.new_zeros(0)
             ctx.save_for_backward(x, w, bias)
         return losses if factor is None else (losses * factor).sum()
@@ -272,6 +328,33 @@ class _Loss(torch.autograd.Function):
             factor = by_loss.to(ctx.terms.counts.dtype)
             _, (by_x, by_w, by_bias) = _gradients(x, w, bias, ctx.terms, factor, ctx.needs_input_grad[:3])
         return by_x, by_w, by_bias, None, None
+
+
+class _Gathered(torch.autograd.Function):
+    """The rows of all ranks. The gradient is this rank's part of the sum over ranks, times their number."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
+        every = ranks.gather(x)
+        ctx.ranks, ctx.first, ctx.count = ranks, sum(map(len, every[: ranks.rank])), len(x)
+        return torch.cat(every)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, by_all: Tensor) -> tuple[Tensor, None]:
+        by_all = ctx.ranks.sum(by_all.contiguous())
+        return by_all[ctx.first : ctx.first + ctx.count] * ctx.ranks.size, None
+
+
+def _ranks(group: Any) -> Ranks | None:
+    if group is None or group is False:
+        return None
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        raise ConfigurationError("`group` needs torch.distributed.init_process_group() first; alone, leave it out")
+    group = None if group is True else group
+    ranks = Ranks(group, distributed.get_rank(group), distributed.get_world_size(group))
+    return None if ranks.size == 1 else ranks
 
 
 def with_margin(own: Tensor, scale: float, m1: Number, m2: Number, m3: Number) -> tuple[Tensor, Tensor]:
@@ -304,6 +387,8 @@ def _check(
     for name, of in (("bias", bias), ("class_weights", class_weights)):
         if of is not None and of.shape != weight.shape[:1]:
             raise ConfigurationError(f"`{name}` is {list(of.shape)}, and weight has {len(weight)} rows; give one number a row")
+    if options["group"] not in (None, False) and options["reduction"] == "none":
+        raise ConfigurationError("`reduction` none is not divided over a group; use mean or sum")
     if options["reduction"] not in ("mean", "sum", "none"):
         raise ConfigurationError(f"`reduction` is {options['reduction']!r}; use mean, sum or none")
     if not 0 <= options["label_smoothing"] <= 1:

@@ -10,6 +10,7 @@ the device of the weights, and waits for nothing. Draws follow from ``seed`` and
 from __future__ import annotations
 
 import math
+import warnings
 
 import torch
 from torch import Tensor
@@ -34,14 +35,22 @@ class Chooser(torch.nn.Module):
         return f"classes={self.classes}, budget={self.budget}, seed={self.seed}"
 
     def _check(self, target: Tensor, weight: Tensor) -> int:
-        """How many rows take part: the budget, or where the targets may be more, these."""
+        """How many rows take part: the budget, and at least the targets and a tenth of the budget besides, so that the classes
+        which are no targets have some to stand for them."""
         if len(weight) != self.classes:
             raise ConfigurationError(f"weight has {len(weight)} rows, and the chooser was made for {self.classes} classes")
-        wanted, most = math.ceil(self.budget * self.classes), target.numel()
-        if most > wanted and target.device.type == "cpu" and not torch.compiler.is_compiling():
+        wanted, count = math.ceil(self.budget * self.classes), target.numel()
+        others = math.ceil(wanted / 10)
+        if count + others > wanted and target.device.type == "cpu" and not torch.compiler.is_compiling():
             # Elsewhere it would have to be waited for.
-            most = len(target.unique())
-        return min(self.classes, max(wanted, most))
+            count = len(target.unique())
+            if count + others > wanted and wanted < self.classes:
+                warnings.warn(
+                    f"{count} targets nearly fill the budget of {wanted} classes, so that {min(self.classes, count + others)} take part; "
+                    "give a larger budget or smaller batches",
+                    stacklevel=4,
+                )
+        return min(self.classes, max(wanted, count + others))
 
     def _uniform(self, device: torch.device) -> Tensor:
         """A number above 0 and below 1 for each class, by the seed and the step."""

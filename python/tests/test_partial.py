@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -223,8 +224,11 @@ def test_near_takes_the_likely_ones_and_knn_the_neighbours() -> None:
 def test_few_classes_many_targets_and_nothing_to_learn_from() -> None:
     weight, x = torch.randn(6, 3, requires_grad=True), torch.randn(40, 3, requires_grad=True)
     target = torch.arange(40) % 6
-    for make in (lambda: choose.Sampled(6, 0.1), lambda: choose.Near(6, 0.1), lambda: choose.Near(6, 1.0)):
-        loss = pelton.partial_cross_entropy(x, weight, target, make())
+    for budget, kind in ((0.1, choose.Sampled), (0.1, choose.Near), (1.0, choose.Near)):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            loss = pelton.partial_cross_entropy(x, weight, target, kind(6, budget))
+        assert any("nearly fill the budget" in str(one.message) for one in said) == (budget < 1)
         torch.testing.assert_close(loss, functional.cross_entropy(x @ weight.t(), target))
     nothing = torch.full((40,), -100)
     for reduction in ("mean", "sum"):
@@ -284,3 +288,77 @@ def test_a_loss_where_the_right_class_has_nearly_all() -> None:
 def test_wrong_arguments_are_named(call: Any, said: str) -> None:
     with pytest.raises(pelton.ConfigurationError, match=said):
         call(pelton.partial_cross_entropy, torch.randn(5, 4), torch.randn(8, 4), torch.arange(5))
+
+
+def rank_of(rank: int, folder: str, uneven: bool) -> None:
+    """One of two ranks: its part of every case, written to the folder."""
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    for case in range(40):
+        x, weight, target, o, cut, half = case_of(case, uneven)
+        rows = slice(0, cut) if rank == 0 else slice(cut, None)
+        mine = slice(0, half) if rank == 0 else slice(half, None)
+        x, w = x[mine].clone().requires_grad_(), weight[rows].clone().requires_grad_()
+        given = {name: value[rows] if name in ("bias", "class_weights") else value for name, value in o.items()}
+        if isinstance(o.get("margin"), torch.Tensor):
+            given["margin"] = o["margin"][mine]
+        loss = pelton.partial_cross_entropy(x, w, target[mine], group=True, **given)
+        loss.backward()
+        torch.save((loss.detach(), x.grad / 2, w.grad), f"{folder}/{case}.{rank}")
+    # Choosers of the own rows: the estimate of the whole.
+    x, weight, target = many_classes()
+    rows, mine = (slice(0, 70), slice(0, 4)) if rank == 0 else (slice(70, None), slice(4, None))
+    for seed in range(400):
+        chooser = choose.Sampled(len(weight[rows]), 0.5, seed=seed)
+        loss = pelton.partial_cross_entropy(x[mine], weight[rows], target[mine], chooser, group=True)
+        if rank == 0:
+            with open(f"{folder}/losses", "a") as file:
+                print(loss.item(), file=file)
+    torch.distributed.destroy_process_group()
+
+
+def many_classes() -> Any:
+    rng = np.random.default_rng(7)
+    weight = torch.as_tensor(rng.normal(size=(150, 5)))
+    return torch.as_tensor(rng.normal(size=(9, 5))), weight, torch.as_tensor(rng.integers(0, 150, 9))
+
+
+def case_of(case: int, uneven: bool) -> Any:
+    rng = np.random.default_rng(1000 + case)
+    classes, n = int(rng.integers(4, 30)), int(rng.integers(2, 12))
+    several = bool(rng.random() < 0.25)
+    o: dict[str, Any] = {"reduction": str(rng.choice(["mean", "sum"]))}
+    if rng.random() < 0.4:
+        o["label_smoothing"] = 0.3
+    if rng.random() < 0.3:
+        o["class_weights"] = torch.as_tensor(rng.uniform(0.1, 2, classes))
+    if rng.random() < 0.3:
+        o["z_loss"] = 0.05
+    if rng.random() < 0.4:
+        o |= {"scale": 9.0} | ({} if several else {"margin": torch.as_tensor(rng.uniform(0, 0.3, n)) if rng.random() < 0.5 else 0.2})
+    elif rng.random() < 0.5:
+        o["bias"] = torch.as_tensor(rng.normal(size=classes))
+    x, weight = torch.as_tensor(rng.normal(size=(n, 5))), torch.as_tensor(rng.normal(size=(classes, 5)))
+    target = torch.as_tensor(rng.integers(0, classes, (n, 3) if several else n))
+    target.view(-1)[1:] = torch.where(torch.as_tensor(rng.random(target.numel() - 1) < 0.2), -100, target.view(-1)[1:])
+    return x, weight, target, o, int(rng.integers(1, classes)) if uneven else classes // 2, int(rng.integers(0, n + 1)) if uneven else n // 2
+
+
+@pytest.mark.parametrize("uneven", [False, True])
+def test_rows_divided_over_two_ranks_are_those_of_one(uneven: bool, tmp_path: Any) -> None:
+    torch.multiprocessing.spawn(rank_of, (str(tmp_path), uneven), nprocs=2)
+    for case in range(40):
+        x, weight, target, o, cut, half = case_of(case, uneven)
+        x, weight = x.requires_grad_(), weight.requires_grad_()
+        loss = pelton.partial_cross_entropy(x, weight, target, **o)
+        loss.backward()
+        (first, x1, w1), (second, x2, w2) = (torch.load(tmp_path / f"{case}.{rank}") for rank in range(2))
+        close = {"rtol": 1e-9, "atol": 1e-11}
+        torch.testing.assert_close(first, loss.detach(), **close)
+        torch.testing.assert_close(second, loss.detach(), **close)
+        torch.testing.assert_close(torch.cat([x1, x2]), x.grad, **close)
+        torch.testing.assert_close(torch.cat([w1, w2]), weight.grad, **close)
+    losses = np.loadtxt(tmp_path / "losses")
+    # A logarithm of an estimate is a little too low.
+    whole = pelton.partial_cross_entropy(*many_classes()).item()
+    assert whole - 0.1 < losses.mean() < whole + 0.02 and 0 < losses.std() < 0.3
