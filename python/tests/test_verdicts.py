@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
 import statistics
+import sys
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ def bench(name: str) -> Any:
     spec = importlib.util.spec_from_file_location(name, ROOT / "bench" / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     spec.loader.exec_module(module)
     return module
 
@@ -38,3 +41,22 @@ def test_near_comes_closest_to_the_full_head() -> None:
         cells = [f"{statistics.mean(full):.1f} %", *(f"{below[head]:.2f}" for head in columns)]
         shown = [cell.strip() for cell in row.strip("|").split("|")[2:]]
         assert [cell for cell in shown if cell] == cells
+
+
+def test_verdicts_on_the_papers_follow_from_their_raw_runs() -> None:
+    found = bench("verdicts").verdicts()
+    lines = (ROOT / "docs" / "papers.md").read_text().splitlines()
+    for beginning, effects in found.items():
+        (row,) = [line for line in lines if line.startswith(f"| {beginning}")]
+        cells = [cell.strip() for cell in row.strip().strip("|").split("|")]
+        said = re.findall(r"\b(holds|smaller|not here|open)\b", cells[-1])
+        assert said == [verdict for _, verdict in effects], (beginning, effects)
+
+
+def test_a_verdict_is_what_the_page_says() -> None:
+    effect = bench("verdicts").Effect
+    for mean, half, verdict in ((5, 2, "holds"), (3, 2.5, "holds"), (3, 1, "smaller"), (1, 2, "not here"), (1, 5, "open"), (-6, 1, "not here")):
+        assert effect(mean, half, 0).verdict(10) == verdict and effect(-mean, half, 0).verdict(-10) == verdict
+        assert effect(1 + mean, half, 1).verdict(11) == verdict
+    for mean, half, verdict in ((0.1, 0.3, "holds"), (0.3, 0.3, "open"), (-0.9, 0.3, "not here"), (0, 2, "open")):
+        assert effect(mean, half, 0).equality() == verdict

@@ -134,14 +134,15 @@ pub(crate) fn sharpen(data: &mut [u8], channels: usize, width: usize, factor: f3
     for y in 1..height - 1 {
         let around = &before[(y - 1) * row..(y + 2) * row];
         let line = &mut data[y * row..(y + 1) * row];
-        for at in channels..row - channels {
+        let inner = line.iter_mut().enumerate().take(row - channels);
+        for (at, value) in inner.skip(channels) {
             let three = |i: usize| {
                 let values = [around[i - channels], around[i], around[i + channels]];
                 values.map(u32::from).iter().sum::<u32>()
             };
-            let sum = three(at) + three(row + at) + three(2 * row + at) + 4 * u32::from(line[at]);
+            let sum = three(at) + three(row + at) + three(2 * row + at) + 4 * u32::from(*value);
             // The nearest to a 13th; there are no halves.
-            line[at] = blend(((2 * sum + 13) / 26) as u8, line[at], factor);
+            *value = blend(((2 * sum + 13) / 26) as u8, *value, factor);
         }
     }
 }

@@ -1,0 +1,103 @@
+"""The verdicts of docs/papers.md on effects, by the rule that the page states, from the raw runs of both arms.
+
+python bench/verdicts.py prints them; a test compares the page with them.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+# Quantiles of Student's distribution at 0.975, by degrees of freedom.
+STUDENT = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262]
+
+
+@dataclass
+class Effect:
+    """A mean over seeds with half of its 95 % interval, and what no effect would be."""
+
+    mean: float
+    half: float
+    none: float
+
+    def verdict(self, published: float) -> str:
+        """Of an effect of this size."""
+        sign = math.copysign(1, published - self.none)
+        low, high = (sign * (self.mean - self.none) + end * self.half for end in (-1, 1))
+        half_published = abs(published - self.none) / 2
+        if low > 0:
+            return "holds" if high >= half_published else "smaller"
+        return "not here" if high < half_published else "open"
+
+    def equality(self) -> str:
+        """Of a claim that two are equal, in points."""
+        low, high = self.mean - self.half, self.mean + self.half
+        return "holds" if -0.5 <= low and high <= 0.5 else "not here" if low > 0.5 or high < -0.5 else "open"
+
+
+def arms(
+    name: str, column: str, arm: str = "method", keep: Callable[[dict[str, str]], bool] = lambda row: True, best: bool = False
+) -> dict[str, dict[str, float]]:
+    """The last number of each seed by arm, or the best over its epochs."""
+    found: dict[str, dict[str, float]] = {}
+    with open(RESULTS / f"reproduce_{name}_runs.csv") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            if keep(row):
+                seed, number = row.get("seed") or row["turn"], float(row[column])
+                of = found.setdefault(row[arm], {})
+                of[seed] = max(number, of.get(seed, number)) if best else number
+    return found
+
+
+def effect(pairs: Sequence[float], none: float) -> Effect:
+    return Effect(statistics.mean(pairs), STUDENT[len(pairs) - 2] * statistics.stdev(pairs) / math.sqrt(len(pairs)), none)
+
+
+def points(of: dict[str, dict[str, float]], one: str, other: str, factor: float = 100.0) -> Effect:
+    """Points that one arm is above another, seed by seed."""
+    return effect([factor * (of[one][seed] - of[other][seed]) for seed in of[one] if seed in of[other]], 0.0)
+
+
+def times(of: dict[str, dict[str, float]], one: str, other: str) -> Effect:
+    """How many times another arm one has, seed by seed."""
+    return effect([of[one][seed] / of[other][seed] for seed in of[one] if seed in of[other]], 1.0)
+
+
+def verdicts() -> dict[str, list[tuple[Effect, str]]]:
+    """By the beginning of a row: its effects and their verdicts, in the order in which the row has them."""
+    knn, speed = (arms("knn_softmax", column) for column in ("test_accuracy", "samples_per_s"))
+    overlap, fccs = arms("overlap", "samples_per_s"), arms("fccs", "test_accuracy")
+    sparse, turns = arms("sparsification", "samples_per_s"), arms("topk", "ms")
+    nets = arms("lirs_dnn", "accuracy_percent", "order", lambda row: row["file"] == "shuffled", best=True)
+    drawn = arms("deepio_order_nets", "accuracy_percent", best=True)
+    equal = [points(knn, "knn", "full"), points(knn, "knn, as published", "full, as published")]
+    losses = [(points(knn, kind, "full, as published"), published) for kind, published in (("selective", -1.0), ("mach", -7.3))]
+    overlaps = [times(overlap, f"{n} ranks, 1 Gbit/s, overlap", f"{n} ranks, 1 Gbit/s, one after the other") for n in (2, 4)]
+    published = "piecewise decay, lars, 20 epochs"
+    growth = points(fccs, "FCCS, cosine growth at each step", published)
+    without = points(fccs, "FCCS without growth", "FCCS, cosine growth at each step")
+    faster, selected = times(speed, "knn", "full"), times(turns, "loop", "grouped")
+    sparser, ordered = times(sparse, "a thousandth", "all gradients"), points(nets, "LIRS", "queue of 0.78 %", 1.0)
+    found: dict[str, list[tuple[Effect, str]]] = {
+        "Table 2: KNN softmax as accurate": [(of, of.equality()) for of in equal],
+        "Table 2: selective softmax": [(of, of.verdict(size)) for of, size in losses],
+        "Table 3: KNN 1.2 to 3.5": [(faster, faster.verdict(3.5))],
+        "Table 4: 1.042 to 1.054": [(of, of.verdict(1.042)) for of in overlaps],
+        "Table 4: 1.123 to 1.162": [(sparser, sparser.verdict(1.162))],
+        "Table 6: selecting": [(selected, selected.verdict(17.0))],
+        "Table 7, Figure 6": [(growth, growth.equality())],
+        "Table 7: without growth": [(without, without.verdict(-19.3))],
+        "Tables 6 and 7, nets": [(ordered, ordered.verdict(0.65))],
+    }
+    costs = [points(drawn, f"memory {part}, opportunistic", "single pictures", 1.0) for part in ("1/2", "1/4")]
+    return {**found, "Figure 8: drawing": [(of, of.equality()) for of in costs]}
+
+
+if __name__ == "__main__":
+    for row, of in verdicts().items():
+        print(row, "|", ", ".join(f"{effect.mean:.2f} ± {effect.half:.2f}: {said}" for effect, said in of))
