@@ -62,7 +62,14 @@ impl Pictures {
             },
             ..ImageConfig::default()
         };
-        job.pipeline.augment = format!("normalise:{mean:.4}:{deviation:.4}").parse().ok();
+        // Its five pools leave nothing of 28 × 28; black goes around them.
+        let padded = if net.model.starts_with("vgg") {
+            "crop:32,"
+        } else {
+            ""
+        };
+        let steps = format!("{padded}normalise:{mean:.4}:{deviation:.4}");
+        job.pipeline.augment = steps.parse().ok();
         Ok(job)
     }
 }

@@ -421,4 +421,6 @@ def _check_range(target: Tensor, valid: Tensor, classes: int) -> None:
         wrong = valid & ((target < 0) | (target >= classes))
         if wrong.any():
             at = int(wrong.flatten().nonzero()[0]) // target.shape[1]
-            raise ConfigurationError(f"target {int(target[wrong][0])} of example {at} is not one of the {classes} classes")
+            found = int(target[wrong][0])
+            remedy = f"; ignore_index={found} leaves such examples out" if found < 0 else ""
+            raise ConfigurationError(f"target {found} of example {at} is not one of the {classes} classes{remedy}")

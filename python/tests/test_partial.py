@@ -274,6 +274,7 @@ def test_a_loss_where_the_right_class_has_nearly_all() -> None:
     ("call", "said"),
     [
         (lambda p, x, w, t: p(x, w, t + 5), "target 8 of example 3 is not one of the 8 classes"),
+        (lambda p, x, w, t: p(x, w, t - 1), "target -1 of example 0 is not one of the 8 classes; ignore_index=-1 leaves such"),
         (lambda p, x, w, t: p(x, w.double(), t), "x is torch.float32 and weight torch.float64: give both one type"),
         (lambda p, x, w, t: p(x, w, t[:3]), r"\[..., d\], \[classes, d\] and \[...\]"),
         (lambda p, x, w, t: p(x, w, t.float()), "give indices of classes"),

@@ -115,7 +115,7 @@ impl Stages {
         self
     }
 
-    /// With the output of the stages so far kept in memory ([`Kept`]); of those that run once a read, if `at_read`.
+    /// With the output of the stages so far kept in memory as far as there is room; of those that run once a read, if `at_read`.
     pub fn kept(mut self, bytes: u64, at_read: bool) -> Stages {
         let end = if at_read {
             self.at_read()
