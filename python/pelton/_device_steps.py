@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import torch
 from torch import Tensor
@@ -19,6 +19,8 @@ from ._pelton import ConfigurationError
 #: squares and the steps of each row.
 Table = tuple[Tensor, "Tensor | None", Tensor, Tensor, "Tensor | None", "Tensor | None"]
 
+#: One number for all examples, or one for each.
+Number = Union[float, Tensor]
 #: Beyond all rows.
 FAR = 1 << 62
 #: Smaller lengths are raised to this, as in ``torch.nn.functional.normalize``.
@@ -37,18 +39,22 @@ class Margin:
 
     def of_target(self, right: Tensor) -> tuple[Tensor, Tensor]:
         """The right class's logit in place of ``right``, and its derivative by it."""
-        m1, m2, m3 = self.margin
         if self.margin == (1, 0, 0):
             return right, torch.ones_like(right)
-        z = (right.double() / self.scale).clamp(-1, 1)
-        theta = z.acos()
-        added = (m1 - 1) * theta + m2
-        sine = (1 - z * z).clamp(min=1e-6).sqrt()
-        turn = min((math.pi - m2) / m1, math.pi)
-        is_inside = theta + added < math.pi
-        moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * math.sin(turn)) - m3
-        slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
-        return (moved * self.scale).float(), slope.float()
+        return with_margin(right, self.scale, *self.margin)
+
+
+def with_margin(own: Tensor, scale: float, m1: Number, m2: Number, m3: Number) -> tuple[Tensor, Tensor]:
+    """scale · (cos(m1·θ + m2) − m3) of scale · cos θ, and the derivative by that; beyond π it goes on with slope 1."""
+    z = (own.double() / scale).clamp(-1, 1)
+    theta = z.acos()
+    added = (m1 - 1) * theta + m2
+    sine = (1 - z * z).clamp(min=1e-6).sqrt()
+    turn = torch.as_tensor((math.pi - m2) / m1, dtype=z.dtype, device=z.device).clamp(max=math.pi)
+    is_inside = theta + added < math.pi
+    moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * turn.sin()) - m3
+    slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
+    return (moved * scale).to(own.dtype), slope.to(own.dtype)
 
 
 # :func:`compiled` fuses these: functions of tensors alone, one call each for a chunk of classes.

@@ -6,21 +6,19 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ._device_rows import Ranks
-from ._device_steps import product
+from ._device_steps import Number, product, with_margin
 from ._pelton import ConfigurationError
 
 #: What chooses classes: the rows that take part, ascending, each once and the targets among them, and what is added to
 #: their logits.
 Chooser = Callable[[Tensor, Tensor, Tensor], "tuple[Tensor, Tensor | None]"]
-#: One number for all examples, or one for each.
-Number = Union[float, Tensor]
 #: Logits that are computed at once.
 _LOGITS = {"cpu": 1 << 22, "cuda": 1 << 27}
 
@@ -355,19 +353,6 @@ def _ranks(group: Any) -> Ranks | None:
     group = None if group is True else group
     ranks = Ranks(group, distributed.get_rank(group), distributed.get_world_size(group))
     return None if ranks.size == 1 else ranks
-
-
-def with_margin(own: Tensor, scale: float, m1: Number, m2: Number, m3: Number) -> tuple[Tensor, Tensor]:
-    """scale · (cos(m1·θ + m2) − m3) of scale · cos θ, and the derivative by that; beyond π it goes on with slope 1."""
-    z = (own.double() / scale).clamp(-1, 1)
-    theta = z.acos()
-    added = (m1 - 1) * theta + m2
-    sine = (1 - z * z).clamp(min=1e-6).sqrt()
-    turn = torch.as_tensor((math.pi - m2) / m1, dtype=z.dtype, device=z.device).clamp(max=math.pi)
-    is_inside = theta + added < math.pi
-    moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * turn.sin()) - m3
-    slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
-    return (moved * scale).to(own.dtype), slope.to(own.dtype)
 
 
 def _check(

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use numpy::PyReadonlyArray1;
 use pelton_comm::Comm;
 use pelton_data::{OpenedData, PeerConfig, PipelineTerms, PreparedPipeline, Vocabulary};
-use pelton_feed::{LoaderState, PipelineConfig, When, as_text};
+use pelton_feed::{LoaderState, PipelineConfig, Stages, When, as_text};
 use pelton_fetch::Access;
 use pelton_format::Dataset;
 use pelton_plan::{Order, Sampler, Selection};
@@ -87,6 +87,12 @@ impl Words<'_> {
                 vocabulary.map(Arc::new).map_err(configuration)
             }
         }
+    }
+}
+
+impl Pipeline {
+    fn with_stages(&self, change: impl FnOnce(Stages) -> Stages) -> OfProcess<PreparedPipeline> {
+        OfProcess::new((*self.prepared).clone().with_stages(change))
     }
 }
 
@@ -182,7 +188,7 @@ impl Pipeline {
             makes: None,
         };
         Ok(Pipeline {
-            prepared: OfProcess::new((*self.prepared).clone().with_stage(Arc::new(stage))),
+            prepared: self.with_stages(|stages| stages.inserted(Arc::new(stage))),
             dataset,
             by_class: self.by_class,
         })
@@ -191,9 +197,8 @@ impl Pipeline {
     /// The same with samples kept in memory, at most `bytes` of them, as they are after its stages, or after those that run
     /// once a read.
     fn with_kept(&self, bytes: u64, at_read: bool) -> Pipeline {
-        let prepared = (*self.prepared).clone().with_kept(bytes, at_read);
         Pipeline {
-            prepared: OfProcess::new(prepared),
+            prepared: self.with_stages(|stages| stages.kept(bytes, at_read)),
             dataset: Arc::clone(&self.dataset),
             by_class: self.by_class,
         }

@@ -593,7 +593,9 @@ def run_ranks(ranks: int, folder: Path, program: str) -> list[subprocess.Popen[s
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
 
     def start(rank: int) -> subprocess.Popen[str]:
-        command = [sys.executable, "-c", RANK + program, str(rank), str(ranks), str(folder)]
+        # PyTorch's own threads may otherwise end the interpreter that waits for them.
+        whole = f"{RANK}{program}\nif torch.distributed.is_initialized():\n    torch.distributed.destroy_process_group()\n"
+        command = [sys.executable, "-c", whole, str(rank), str(ranks), str(folder)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     return [start(rank) for rank in range(ranks)]

@@ -314,17 +314,10 @@ impl PreparedPipeline {
         self
     }
 
-    /// Appends a stage to those that run equally often.
+    /// With its stages changed, as by [`Stages::inserted`] and [`Stages::kept`].
     #[must_use]
-    pub fn with_stage(mut self, stage: Arc<dyn Stage>) -> PreparedPipeline {
-        self.stages = self.stages.inserted(stage);
-        self
-    }
-
-    /// With samples kept in memory as they are after the stages so far, or after those that run once a read.
-    #[must_use]
-    pub fn with_kept(mut self, bytes: u64, at_read: bool) -> PreparedPipeline {
-        self.stages = self.stages.kept(bytes, at_read);
+    pub fn with_stages(mut self, change: impl FnOnce(Stages) -> Stages) -> PreparedPipeline {
+        self.stages = change(self.stages);
         self
     }
 
