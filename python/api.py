@@ -12,6 +12,7 @@ import pelton
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 FUNCTIONS = ["load", "from_arrays", "from_sequence", "from_generator", "from_manifest", "concat", "mix", "collate", "partial_cross_entropy"]
+CHOOSERS = ["Sampled", "Knn", "Near"]
 CLASSES = ["Pipeline", "Batch", "Ragged", "Dataset"]
 ERRORS = ["ConfigurationError", "DataError", "BadRecordError", "StateError"]
 
@@ -43,6 +44,9 @@ def page() -> str:
     for name in FUNCTIONS:
         function = getattr(pelton, name)
         parts.append(f"## `pelton.{signature(name, function)}`\n\n{text_of(function)}")
+    for name in CHOOSERS:
+        kind = getattr(pelton.choose, name)
+        parts.append(f"## `pelton.choose.{signature(name, kind.__init__)}`\n\n{text_of(kind)}")
     for name in CLASSES:
         kind = getattr(pelton, name)
         parts.append(f"## `pelton.{name}`\n\n{text_of(kind)}")
