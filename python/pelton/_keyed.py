@@ -54,3 +54,8 @@ def first_weights(seed: int, classes: range, dim: int, device: torch.device) -> 
         uniform = _uniform(mixed(numbers ^ key), torch.arange(2 * dim, device=device))
         u, v = 1 - uniform[:, 0::2], uniform[:, 1::2]
         yield ((-2 * u.log()).sqrt() * (2 * math.pi * v).cos() / math.sqrt(dim)).float()
+
+
+def is_compiling() -> bool:
+    """Whether ``torch.compile`` follows this call, which then must not wait for numbers."""
+    return hasattr(torch, "compiler") and bool(torch.compiler.is_compiling())

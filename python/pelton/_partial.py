@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from ._device_rows import Ranks
 from ._device_steps import Number, product, with_margin
+from ._keyed import is_compiling
 from ._pelton import ConfigurationError
 
 #: What chooses classes: the rows that take part, ascending, each once and the targets among them, and what is added to
@@ -402,7 +403,7 @@ def _autocast(x: Tensor) -> torch.dtype | None:
 
 def _check_range(target: Tensor, valid: Tensor, classes: int) -> None:
     """On a device the lookup of the classes fails instead, without waiting for it here."""
-    if target.device.type == "cpu" and target.numel() and not torch.compiler.is_compiling():
+    if target.device.type == "cpu" and target.numel() and not is_compiling():
         wrong = valid & ((target < 0) | (target >= classes))
         if wrong.any():
             at = int(wrong.flatten().nonzero()[0]) // target.shape[1]

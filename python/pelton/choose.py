@@ -15,7 +15,7 @@ import warnings
 import torch
 from torch import Tensor
 
-from ._keyed import MASK, NAMES, mix, mixed, shifted, signed
+from ._keyed import MASK, NAMES, is_compiling, mix, mixed, shifted, signed
 from ._pelton import ConfigurationError
 
 
@@ -41,7 +41,7 @@ class Chooser(torch.nn.Module):
             raise ConfigurationError(f"weight has {len(weight)} rows, and the chooser was made for {self.classes} classes")
         wanted, count = math.ceil(self.budget * self.classes), target.numel()
         others = math.ceil(wanted / 10)
-        if count + others > wanted and target.device.type == "cpu" and not torch.compiler.is_compiling():
+        if count + others > wanted and target.device.type == "cpu" and not is_compiling():
             # Elsewhere it would have to be waited for.
             count = len(target.unique())
             if count + others > wanted and wanted < self.classes:

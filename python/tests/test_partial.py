@@ -363,3 +363,27 @@ def test_rows_divided_over_two_ranks_are_those_of_one(uneven: bool, tmp_path: An
     # A logarithm of an estimate is a little too low.
     whole = pelton.partial_cross_entropy(*many_classes()).item()
     assert whole - 0.1 < losses.mean() < whole + 0.02 and 0 < losses.std() < 0.3
+
+
+@pytest.mark.parametrize("name", ["all", *CHOOSERS])
+def test_torch_compile_follows_it_as_a_whole(name: str) -> None:
+    if not hasattr(torch, "_dynamo"):
+        pytest.skip("SKIPPED: this PyTorch has no torch.compile")
+    weight, target = torch.randn(200, 6, requires_grad=True), torch.randint(0, 200, (5,))
+    x, chooser = torch.randn(5, 6), None if name == "all" else CHOOSERS[name](200, 3)
+    if name == "knn":
+        chooser.rebuild(weight)
+    found = []
+    for compiles in (False, True):
+        if chooser is not None:
+            chooser.step.zero_()
+        torch._dynamo.reset()
+
+        def loss(x: Any) -> Any:
+            return pelton.partial_cross_entropy(x, weight, target, chooser, label_smoothing=0.1)
+
+        made = (torch.compile(loss, backend="aot_eager", fullgraph=True) if compiles else loss)(x)
+        weight.grad = None
+        made.backward()
+        found.append((made.detach(), weight.grad))
+    torch.testing.assert_close(found[0], found[1])
