@@ -485,3 +485,42 @@ def test_what_hugging_face_saved(tmp_path: Path) -> None:
     (tmp_path / "dataset_dict.json").write_text('{"splits": ["saved"]}')
     with pytest.raises(pelton.ConfigurationError, match="holds several data sets; name one of them: .*/saved"):
         pelton.load(tmp_path).records
+
+
+def litdata_tokens(folder: Path, documents: list[np.ndarray], chunks: int, code: int) -> None:
+    """Chunks as LitData 0.2 writes them for its TokensLoader: a count, the start of each document and the end, the ids."""
+    folder.mkdir()
+    listed = []
+    for number, part in enumerate(np.array_split(np.arange(len(documents)), chunks)):
+        rows = [documents[i].tobytes() for i in part]
+        starts = 4 + 4 * (len(rows) + 1) + np.cumsum([0, *map(len, rows)])
+        data = np.uint32(len(rows)).tobytes() + starts.astype(np.uint32).tobytes() + b"".join(rows)
+        (folder / f"chunk-0-{number}.bin").write_bytes(data)
+        listed.append({"chunk_bytes": len(data), "chunk_size": len(rows), "dim": sum(len(documents[i]) for i in part), "filename": f"chunk-0-{number}.bin"})
+    config = {"compression": None, "data_format": [f"no_header_tensor:{code}"], "encryption": None, "item_loader": "TokensLoader"}
+    spec = '[1, {"type": null, "context": null, "children_spec": []}]'
+    (folder / "index.json").write_text(json.dumps({"chunks": listed, "config": {**config, "data_spec": spec}}))
+
+
+def test_tokens_of_litdata_are_documents(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name, dtype, code in (("wide", np.int64, 18), ("narrow", np.uint16, 20)):
+        documents = [rng.integers(0, 60_000, rng.integers(1, 40)).astype(dtype) for _ in range(90)]
+        litdata_tokens(tmp_path / name, documents, 4, code)
+        data = pelton.load(tmp_path / name)
+        seen = []
+        for batch in data.shuffle(seed=1).batch(8, collate="ragged"):
+            for row, i in zip(batch["tokens"], batch.ids):
+                assert row.dtype == dtype and (row == documents[i]).all()
+                seen.append(i)
+        assert sorted(seen) == list(range(90))
+        packed = list(data.shuffle(seed=1).buckets("pack:64").batch(4))
+        assert sum(int(batch["tokens_lengths"].sum()) for batch in packed) == sum(map(len, documents))
+    broken = tmp_path / "narrow" / "chunk-0-1.bin"
+    broken.write_bytes(broken.read_bytes()[:-3])
+    with pytest.raises(pelton.DataError, match="chunk-0-1.bin.*its size does not match its samples"):
+        next(iter(pelton.load(tmp_path / "narrow").batch(4, collate="ragged")))
+    index = tmp_path / "wide" / "index.json"
+    index.write_text(index.read_text().replace("no_header_tensor:18", "jpeg"))
+    with pytest.raises(pelton.DataError, match='its chunks of tokens are "jpeg", and not tensors without a head'):
+        next(iter(pelton.load(tmp_path / "wide").batch(4, collate="ragged")))

@@ -13,7 +13,7 @@ const TOKENS: &str = "tokens";
 
 /// Ids as they are stored.
 #[derive(Debug)]
-pub(super) struct IdsDecoder {
+pub(crate) struct IdsDecoder {
     bytes: usize,
     fields: RecordFields,
     /// Tells the places of records apart, where the file itself does not.
@@ -22,7 +22,7 @@ pub(super) struct IdsDecoder {
 
 impl IdsDecoder {
     /// Of records of `length` ids, or of any length.
-    pub(super) fn new(dtype: DType, length: Option<usize>, places: u64) -> IdsDecoder {
+    pub(crate) fn new(dtype: DType, length: Option<usize>, places: u64) -> IdsDecoder {
         let mut fields = RecordFields::default();
         fields.push_array(FieldSpec::new(TOKENS, dtype, &[length]));
         IdsDecoder {
@@ -51,6 +51,10 @@ impl Decoder for IdsDecoder {
 
     fn fields(&self) -> &RecordFields {
         &self.fields
+    }
+
+    fn are_documents(&self) -> bool {
+        self.fields.specs().0[0].dims[0].is_none()
     }
 
     /// Rows of unknown length begin with it.

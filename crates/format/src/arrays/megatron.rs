@@ -33,7 +33,7 @@ const TYPES: [Option<DType>; 8] = [
 ];
 const HEAD: u64 = 34;
 
-pub(crate) const NAME: &str = "documents";
+const NAME: &str = "documents";
 
 /// Documents of token ids.
 pub(crate) struct Documents;

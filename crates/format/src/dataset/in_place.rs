@@ -4,7 +4,6 @@
 
 use pelton_batch::DType;
 
-use crate::arrays::megatron;
 use crate::dataset::Dataset;
 use crate::dataset::bad_record::bad_record;
 use crate::dataset::data_file::DataFile;
@@ -35,12 +34,9 @@ pub enum InPlaceClass {
 impl Dataset {
     /// The type of token ids, if records are documents of them and nothing else.
     pub fn ids(&self) -> Option<DType> {
-        let are_documents = |file: &DataFile| file.kind().name() == megatron::NAME;
-        let field = self
-            .files
-            .iter()
-            .all(are_documents)
-            .then(|| self.fields())?;
+        let mut files = self.files.iter();
+        let are_documents = files.all(|file| file.decoder.are_documents());
+        let field = are_documents.then(|| self.fields())?;
         Some(field.0.first()?.dtype)
     }
 

@@ -56,6 +56,11 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether records are documents of token ids and nothing else.
+    fn are_documents(&self) -> bool {
+        false
+    }
+
     /// How records state their labels.
     fn label_form(&self) -> LabelForm {
         LabelForm::Codes

@@ -3,9 +3,13 @@
 
 use std::path::Path;
 
+use pelton_batch::DType;
 use serde_json::Value;
 
+use crate::arrays::ids::IdsDecoder;
 use crate::locate::format::{Format, Match, Shard, Source};
+use crate::locate::places::Places;
+use crate::locate::places::elias_fano::EliasFanoBuilder;
 use crate::record::error::FormatError;
 use crate::record::kind::Head;
 use crate::samples::shard::cells::{Cell, Element, Shape, numpy_element, torch_element};
@@ -31,12 +35,60 @@ impl Format for LitData {
     fn open(&self, source: &Source<'_>, notes: &mut Vec<String>) -> Result<Shard, FormatError> {
         let path = source.path.with_file_name(INDEX);
         let config = read_index(&path)?.config;
+        if let Some(config) = &config
+            && config.item_loader.as_deref() == Some("TokensLoader")
+            && config.encryption.is_none()
+        {
+            let dtype = dtype_of_tokens(config).map_err(|what| refused(&path, what))?;
+            return documents(source, dtype);
+        }
         let columns = config
             .ok_or("it has no `config`".into())
             .and_then(columns_of);
         let columns = columns.map_err(|what| refused(&path, what))?;
         shard::open(source, columns, notes)
     }
+}
+
+/// The type of the ids of a chunk for TokensLoader.
+fn dtype_of_tokens(config: &Config) -> Result<DType, String> {
+    let formats = config.data_format.as_deref().unwrap_or_default();
+    let [format] = formats else {
+        return Err(format!(
+            "its chunks of tokens have {} fields, not one",
+            formats.len()
+        ));
+    };
+    match cell_of(format) {
+        Cell::Array(Some(Element::Is(dtype)), Shape::Flat) => Ok(dtype),
+        _ => Err(format!(
+            "its chunks of tokens are {format:?}, and not tensors without a head"
+        )),
+    }
+}
+
+/// A chunk for TokensLoader: each sample is the ids of a document, without their number.
+fn documents(source: &Source<'_>, dtype: DType) -> Result<Shard, FormatError> {
+    let mut window = source.window()?;
+    let starts = shard::read_starts(&mut window)?;
+    let (records, end) = (starts.len() as u64 - 1, source.stamp.size);
+    let mut places = EliasFanoBuilder::new((end - starts[0]) / records);
+    let mut longest = 0;
+    for two in starts.windows(2) {
+        let length = two[1] - two[0];
+        if !length.is_multiple_of(dtype.bytes() as u64) {
+            let what = format!("a document has {length} bytes, which are no ids of {dtype}");
+            return Err(shard::malformed(two[0], what));
+        }
+        places.push(two[0]);
+        longest = longest.max(length);
+    }
+    Ok(Shard {
+        bytes: end - starts[0],
+        longest,
+        places: Places::listed(places.finish(end), end, "its table of documents"),
+        ..Shard::fields(records, IdsDecoder::new(dtype, None, 0))
+    })
 }
 
 fn refused(index: &Path, what: String) -> FormatError {
@@ -55,7 +107,7 @@ fn columns_of(config: Config) -> Result<Vec<Column>, String> {
         .is_some_and(|loader| loader != "PyTreeLoader")
     {
         return Err(format!(
-            "its chunks are for {}, and only those for PyTreeLoader are read",
+            "its chunks are for {}, and only those for PyTreeLoader and TokensLoader are read",
             config.item_loader.unwrap_or_default()
         ));
     }
