@@ -257,9 +257,10 @@ fn chunks_of_litdata() {
     };
     with_index(
         "PyTreeLoader",
-        "TokensLoader",
-        "its chunks are for TokensLoader",
+        "OtherLoader",
+        "its chunks are for OtherLoader",
     );
+    with_index("PyTreeLoader", "TokensLoader", " fields, not one");
     with_index(
         "\"encryption\": null",
         "\"encryption\": {}",
