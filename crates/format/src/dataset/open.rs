@@ -167,6 +167,12 @@ fn unknown(path: &Path) -> &'static str {
         "avif" | "heic" | "jp2" => {
             "is a picture of a kind that is not decoded; convert it to PNG, WebP or JPEG"
         }
+        "bin" if path.with_extension("idx").exists() => {
+            "is in no known format by itself; with its .idx of Megatron-LM it is `format` documents, or windows:LENGTH"
+        }
+        "bin" => {
+            "is in no known format; token ids are `format` windows:LENGTH, with their type as in windows:1025:1024:u16, and others raw:FIELDS"
+        }
         _ => "is in no known format; name one with `format`, or check that it is the right file",
     }
 }

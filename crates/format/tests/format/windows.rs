@@ -265,3 +265,13 @@ fn an_index_that_does_not_fit_is_refused() {
         }
     }
 }
+
+#[test]
+fn a_bare_file_of_ids_is_told_how_to_be_read() {
+    let folder = tempdir().unwrap();
+    let alone = file(folder.path(), "alone.bin", [200u8, 1, 255, 0].repeat(40));
+    refuses(&alone, &with(&folder, None, None), "windows:1025:1024:u16");
+    let both = file(folder.path(), "both.bin", [200u8, 1, 255, 0].repeat(40));
+    file(folder.path(), "both.idx", b"MMIDIDX\0\0");
+    refuses(&both, &with(&folder, None, None), "`format` documents");
+}
