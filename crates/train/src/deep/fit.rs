@@ -265,7 +265,12 @@ pub(crate) fn measure(
     let mut counts = Counts::default();
     for step in 0..steps {
         let Some(next) = source.next() else { break };
-        let ready = next?.ready;
+        let ready = match next {
+            Err(error) if error.is_interruption() => {
+                return Err(TrainError::interrupted_in(&context.folder.out));
+            }
+            next => next?.ready,
+        };
         let input = (ready.rows() > 0).then(|| ready.input());
         counts += pool.install(|| evaluate(input))?;
         let (what, done, total) = ("evaluating", step + 1, steps);
@@ -332,8 +337,18 @@ impl Run<'_, '_> {
             let epochs = self.of.config.epochs as f64;
             let parts = self.of.config.accumulate * schedule.batches(at, epochs);
             let rate = schedule.rate(at, epochs, batches);
-            if !self.step(source, parts, rate, number, progress)? {
-                break;
+            let place = source.place();
+            match self.step(source, parts, rate, number, progress) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // While it waited for data. A step whose first batches were taken is repeated from the last checkpoint.
+                Err(error) if error.is_interruption() => {
+                    if self.comm.size() == 1 && source.place() == place {
+                        self.save(source, progress, false, folder)?;
+                    }
+                    return Err(TrainError::interrupted_in(folder.path()));
+                }
+                Err(error) => return Err(error),
             }
             progress.epoch.rate = rate;
             progress.epoch.step_examples = parts * self.of.config.batch;

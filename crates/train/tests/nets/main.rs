@@ -164,6 +164,36 @@ fn an_interrupted_run_on_images_goes_on_exactly() {
     assert!(expected.best_validation_loss.unwrap().is_finite());
 }
 
+/// The next batch is asked for only then.
+#[test]
+fn a_run_that_is_interrupted_between_epochs_saves_its_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut config = small_image(folder.path());
+    config.fit.checkpoint_seconds = 1e6;
+    let [whole, parts] = ["whole", "parts"].map(|name| folder.path().join(name));
+    run(whole.clone(), false, None, |c| image::run(&config, c)).unwrap();
+    let (comm, interrupt) = (Comm::alone(), Arc::new(AtomicBool::new(false)));
+    let stop = Arc::clone(&interrupt);
+    let observer = &mut |event: Event<'_>| {
+        if let Event::Note(text) = event
+            && text.starts_with("epoch 1")
+        {
+            stop.store(true, Ordering::Relaxed);
+        }
+    };
+    let options = RunOptions {
+        out: parts.clone(),
+        resume: false,
+        overwrite: false,
+    };
+    let context = RunContext::new(&comm, &interrupt, observer).in_folder(&options);
+    let error = image::run(&config, context).unwrap_err();
+    assert!(error.is_interruption());
+    assert!(error.to_string().contains("the state is saved"), "{error}");
+    run(parts.clone(), true, None, |c| image::run(&config, c)).unwrap();
+    assert_eq!(model(&whole), model(&parts));
+}
+
 #[test]
 fn an_interrupted_run_on_text_goes_on_exactly() {
     for carry in [None, Some(5)] {
