@@ -215,7 +215,7 @@ class Host:
 
 TRAIN = ("train", "linear", "rows.csv", "--target", "none", "--seed", "1", "--epochs", "6")
 """A short run."""
-EPOCHS = 25
+EPOCHS = 50
 LONG = ("train", "language", "text.txt", "--hidden", "48", "--seed", "1", "--epochs", str(EPOCHS))
 """A run of several seconds, with a checkpoint after each epoch."""
 
@@ -324,7 +324,7 @@ def test_files_that_could_not_be_sent_are_kept(gate: Gate, tmp_path: Path, undis
     process = host.start(*LONG, "--out", "s3://data/kept")
     until(lambda: "checkpoint/manifest.json" in names(gate.store, "kept"))
     gate.refuses = "PUT"
-    time.sleep(1)
+    time.sleep(0.5)
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 1 and "--resume on this machine sends them" in errors, errors
@@ -345,7 +345,7 @@ def test_a_store_may_be_away_for_a_while(gate: Gate, tmp_path: Path, undisturbed
     process = host.start(*LONG, "--out", "s3://data/away")
     until(lambda: "run.toml" in names(gate.store, "away"))
     gate.is_down = True
-    time.sleep(4)
+    time.sleep(2)
     gate.is_down = False
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors

@@ -331,6 +331,10 @@ impl Sent {
             }
             return Ok(());
         }
+        if set == Set::Checkpoint {
+            // Metrics that a state has counted are there before it.
+            self.send_loose(&|name| name != SUMMARY)?;
+        }
         self.store.put(set.file(), bytes.clone())?;
         self.manifests.insert(set.file(), bytes);
         let mut kept = BTreeSet::new();
