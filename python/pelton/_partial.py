@@ -103,6 +103,7 @@ def partial_cross_entropy(
             # A place without a label asks for the first class that some example has.
             asked = torch.where(asked_for, target, torch.where(asked_for, target, -1).amax().clamp(min=0))
             rows, correction = chooser(x.detach(), asked, weight.detach())
+            _check_rows(rows, correction, asked)
     elif sparse:
         raise ConfigurationError("`sparse` is for the rows that a chooser chooses; give one")
     w, places = weight, target
@@ -127,6 +128,9 @@ def partial_cross_entropy(
         places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing,
         classes, max(1, most), here, ranks,
     )  # fmt: skip
+    if not len(x) and reduction == "mean":
+        # As `cross_entropy`.
+        return x.sum() * math.nan
     factor = None
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
@@ -399,6 +403,19 @@ def _autocast(x: Tensor) -> torch.dtype | None:
     if kind == "cpu":
         return torch.get_autocast_cpu_dtype() if torch.is_autocast_cpu_enabled() else None
     return torch.get_autocast_gpu_dtype() if torch.is_autocast_enabled() else None
+
+
+def _check_rows(rows: Tensor, correction: Tensor | None, asked: Tensor) -> None:
+    """What a chooser chose; on a device it would have to be waited for."""
+    if correction is not None and correction.shape != rows.shape:
+        raise ConfigurationError(f"the chooser gave {len(rows)} rows and a correction of the shape {list(correction.shape)}; give one a row")
+    if rows.device.type == "cpu" and not is_compiling():
+        if (rows[1:] <= rows[:-1]).any():
+            raise ConfigurationError("the chooser gave rows that do not ascend, or one twice; sort them")
+        places = torch.searchsorted(rows, asked).clamp(max=len(rows) - 1)
+        lacking = asked[rows[places] != asked]
+        if lacking.numel():
+            raise ConfigurationError(f"the chooser left out the target {int(lacking[0])}; the targets are always among its rows")
 
 
 def _check_range(target: Tensor, valid: Tensor, classes: int) -> None:

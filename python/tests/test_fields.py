@@ -151,6 +151,9 @@ def test_columns_of_text_are_as_they_were_written(tmp_path: Path) -> None:
     assert batch["b"].texts() == [" z ", 'q "r"'] and "label" not in batch
     with pytest.raises(pelton.DataError, match=r"plain.csv.*no column body.*a, b"):
         next(iter(pelton.load(tmp_path / "plain.csv", format="csv:body").batch(2)))
+    (tmp_path / "twice.csv").write_text("a,b,a\nx,y,z\n")
+    with pytest.raises(pelton.DataError, match='columns 1 and 3 are both named "a"'):
+        next(iter(pelton.load(tmp_path / "twice.csv", format="csv:a").batch(2)))
     (tmp_path / "short.csv").write_text("a,b\nx,y\nz\n")
     with pytest.raises(pelton.DataError, match="line 3: 1 columns, but the first row has 2"):
         next(iter(pelton.load(tmp_path / "short.csv", format="csv:b").batch(2)))

@@ -232,6 +232,7 @@ def test_few_classes_many_targets_and_nothing_to_learn_from() -> None:
             loss = pelton.partial_cross_entropy(x, weight, target, kind(6, budget))
         assert any("nearly fill the budget" in str(one.message) for one in said) == (budget < 1)
         torch.testing.assert_close(loss, functional.cross_entropy(x @ weight.t(), target))
+    assert pelton.partial_cross_entropy(x[:0], weight, target[:0]).isnan() and functional.cross_entropy(x[:0], target[:0]).isnan()
     nothing = torch.full((40,), -100)
     for reduction in ("mean", "sum"):
         ours = pelton.partial_cross_entropy(x, weight, nothing, choose.Sampled(6, 0.5), reduction=reduction)
@@ -285,6 +286,9 @@ def test_a_loss_where_the_right_class_has_nearly_all() -> None:
         (lambda p, x, w, t: p(x, w, t, reduction="all"), "use mean, sum or none"),
         (lambda p, x, w, t: p(x, w, t, margin=0.2), "give `scale` too"),
         (lambda p, x, w, t: p(x, w, t, sparse=True), "rows that a chooser chooses"),
+        (lambda p, x, w, t: p(x, w, t, Fixed(torch.tensor([4, 3, 2, 1, 0]), None)), "rows that do not ascend"),
+        (lambda p, x, w, t: p(x, w, t, Fixed(torch.tensor([0, 1, 2, 4]), None)), "left out the target 3"),
+        (lambda p, x, w, t: p(x, w, t, Fixed(torch.arange(8), torch.zeros(3))), "a correction of the shape .3.; give one a row"),
         (lambda p, x, w, t: choose.Near(8, 0), "a share above 0 and up to 1"),
     ],
 )

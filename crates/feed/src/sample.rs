@@ -154,6 +154,12 @@ impl<'a> Sample<'a> {
         (own, self.spare)
     }
 
+    /// Copies of its fields.
+    pub(crate) fn copied(&self) -> impl Iterator<Item = (Arc<str>, Value<'static>)> {
+        let fields = self.fields.iter();
+        fields.map(|(name, value)| (Arc::clone(name), value.view().into_owned()))
+    }
+
     /// Bytes of its fields' elements.
     pub fn data_bytes(&self) -> usize {
         self.fields

@@ -63,9 +63,7 @@ impl Kept {
         if took.is_err() {
             return;
         }
-        let (owned, _) = sample.view().into_owned();
-        let owned = { owned.iter() }.map(|(name, value)| (Arc::clone(name), value.clone()));
-        let owned: Arc<[Field]> = owned.collect();
+        let owned: Arc<[Field]> = sample.copied().collect();
         let mut samples = self.samples.lock().unwrap_or_else(PoisonError::into_inner);
         if samples.insert(id, owned).is_some() {
             self.room.fetch_add(bytes, Relaxed);
@@ -158,9 +156,8 @@ impl Stage for Kept {
                         done.push(stage.run(sample, &mut Slots::default(), at, &mut **work));
                     }
                 }
-                let mut done = going.iter().zip(done);
                 let mut left = Vec::with_capacity(going.len());
-                for (i, result) in done.by_ref() {
+                for (i, result) in going.iter().zip(done) {
                     match result {
                         Ok(()) => left.push(*i),
                         wrong => results[*i] = wrong,

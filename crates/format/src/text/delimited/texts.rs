@@ -53,8 +53,15 @@ impl Format for Texts {
         let heading = Heading::read(line.trim_ascii_end(), delimiter, decimal_comma);
         let names = heading.names();
         let place = |wanted: &&str| {
-            let found = names.iter().position(|name| name == wanted);
-            found.ok_or_else(|| no_column(wanted, excerpt_of_names(&names)))
+            let mut found = (0..names.len()).filter(|at| names[*at] == *wanted);
+            let (first, second) = (found.next(), found.next());
+            if let (Some(first), Some(second)) = (first, second) {
+                let (first, second) = (first + 1, second + 1);
+                return Err(FormatError::new(format!(
+                    "columns {first} and {second} are both named {wanted:?}; rename one of them"
+                )));
+            }
+            first.ok_or_else(|| no_column(wanted, excerpt_of_names(&names)))
         };
         let wanted = selection(source.argument(), "columns").expect("it was checked");
         let columns: Vec<usize> = wanted.iter().map(place).collect::<Result<_, _>>()?;
