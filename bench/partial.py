@@ -30,7 +30,7 @@ def main() -> None:
         "plain": lambda: functional.cross_entropy(functional.linear(x, weight), target),
         "full": lambda: loss(x, weight, target),
     }
-    if hasattr(functional, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions"):
+    if "chunked" in sys.argv and hasattr(functional, "linear_cross_entropy") and hasattr(torch.nn, "LinearCrossEntropyOptions"):
         chunks = torch.nn.LinearCrossEntropyOptions()
         sides["chunked"] = lambda: functional.linear_cross_entropy(x, weight, target, options=chunks)
     for name, chooser in choosers.items():

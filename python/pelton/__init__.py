@@ -72,7 +72,7 @@ _LAZY = {
 def __getattr__(name: str) -> Any:
     from importlib import import_module
 
-    if name in ("choose", "estimators", "heads"):
+    if name in ("choose", "estimators", "heads", "optim"):
         return import_module(f".{name}", __name__)
     if name not in _LAZY:
         raise AttributeError(f"module 'pelton' has no attribute {name!r}")

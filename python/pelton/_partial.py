@@ -6,17 +6,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Union
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ._device_rows import Ranks
-from ._device_steps import Number, product, with_margin
+from . import _pelton
 from ._keyed import is_compiling
 from ._pelton import ConfigurationError
+from ._ranks import Gathered, Ranks
+from .choose import Knn
 
+#: One number for all examples, or one for each.
+Number = Union[float, Tensor]
 #: What chooses classes: the rows that take part, ascending, each once and the targets among them, and what is added to
 #: their logits.
 Chooser = Callable[[Tensor, Tensor, Tensor], "tuple[Tensor, Tensor | None]"]
@@ -67,16 +70,22 @@ def partial_cross_entropy(
         x, weight, target, bias, class_weights, sparse,
         reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, scale=scale, margin=margin, group=group,
     )  # fmt: skip
-    (classes, dim), ranks = weight.shape, _ranks(group)
+    (classes, dim), ranks = weight.shape, Ranks.of(group)
     several = target.ndim == x.ndim
     shape = target.shape[:-1] if several else target.shape
+    half = False
     if x.dtype != weight.dtype:
         # Under autocast, as `linear` does.
         kind = _autocast(x)
-        x, weight = x.to(kind), weight.to(kind)
-        bias = None if bias is None else bias.to(kind)
+        half = x.device.type == "cpu" and kind == torch.bfloat16 and weight.dtype == torch.float32
+        if half:
+            # Products round their operands.
+            x = x.float()
+        else:
+            x, weight = x.to(kind), weight.to(kind)
+            bias = None if bias is None else bias.to(kind)
     x, target = x.reshape(-1, dim), target.reshape(math.prod(shape), target.shape[-1] if several else 1)
-    valid, here, most = target != ignore_index, None, classes
+    valid, here, everyone, most = target != ignore_index, None, None, classes
     if ranks is None:
         _check_range(target, valid, classes)
     else:
@@ -85,16 +94,18 @@ def partial_cross_entropy(
         _check_range(target, valid, classes)
         target = torch.cat(ranks.gather(target))
         valid = target != ignore_index
+        everyone = torch.where(valid, target, -1).flatten()
         here = valid & (target >= first) & (target < first + len(weight))
         target = target - first
         if isinstance(margin, tuple):
             margin = tuple(torch.cat(ranks.gather(m)) if isinstance(m, Tensor) and m.ndim else m for m in margin)  # type: ignore[assignment]
         elif isinstance(margin, Tensor) and margin.ndim:
             margin = torch.cat(ranks.gather(margin))
+    plain = x
     if scale is not None:
         x = torch.nn.functional.normalize(x, dim=-1, eps=1e-12)
     if ranks is not None:
-        x = _Gathered.apply(x, ranks)
+        x = Gathered.apply(x, ranks)
     asked_for = valid if here is None else here
     target = torch.where(asked_for, target, target.new_zeros(()))
     rows = correction = None
@@ -102,38 +113,48 @@ def partial_cross_entropy(
         with torch.no_grad():
             # A place without a label asks for the first class that some example has.
             asked = torch.where(asked_for, target, torch.where(asked_for, target, -1).amax().clamp(min=0))
-            rows, correction = chooser(x.detach(), asked, weight.detach())
+            given = (x.detach(), asked, weight.detach())
+            rows, correction = chooser(*given, everyone) if isinstance(chooser, Knn) else chooser(*given)
             _check_rows(rows, correction, asked)
     elif sparse:
         raise ConfigurationError("`sparse` is for the rows that a chooser chooses; give one")
-    w, places = weight, target
-    if rows is not None:
-        places = torch.searchsorted(rows, target).clamp(max=len(rows) - 1)
-        w = torch.nn.functional.embedding(rows, weight, sparse=True) if sparse else weight.index_select(0, rows)
-        bias = None if bias is None else bias.index_select(0, rows)
-        class_weights = None if class_weights is None else class_weights[rows]
-    if scale is not None:
-        w = torch.nn.functional.normalize(w, dim=-1, eps=1e-12)
+    places = target if rows is None else torch.searchsorted(rows, target).clamp(max=len(rows) - 1)
     many = valid.sum(1)
     counts = (many > 0).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
     own_counts, class_weights = counts, None if class_weights is None else class_weights.to(counts.dtype)
     correction = None if correction is None else correction.to(counts.dtype)
     if class_weights is not None:
         # Of several labels the mean.
-        own_counts = (class_weights[places] * asked_for).sum(1) / many.clamp(min=1)
+        own_counts = (class_weights[target] * asked_for).sum(1) / many.clamp(min=1)
         if ranks is not None:
             own_counts = ranks.sum(own_counts)
-    margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
-    terms = _Terms(
-        places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing,
-        classes, max(1, most), here, ranks,
-    )  # fmt: skip
     if not len(x) and reduction == "mean":
         # As `cross_entropy`.
         return x.sum() * math.nan
     factor = None
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
+    margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
+    plainly = all(of is None for of in (ranks, bias, softcap)) and not several and not label_smoothing and not z_loss
+    if plainly and factor is not None and _is_native(plain, weight, margins):
+        logits = None if scale is None else (scale, margins or (1.0, 0.0, 0.0))
+        labels = places[:, 0] if rows is None else rows[places[:, 0]]
+        made = _native(plain, weight, labels, factor * own_counts, rows, correction, logits, half, sparse)
+        if made is not None:
+            return made
+    if half:
+        x, weight = x.bfloat16(), weight.bfloat16()
+    w = weight
+    if rows is not None:
+        w = torch.nn.functional.embedding(rows, weight, sparse=True) if sparse else weight.index_select(0, rows)
+        bias = None if bias is None else bias.index_select(0, rows)
+        class_weights = None if class_weights is None else class_weights[rows]
+    if scale is not None:
+        w = torch.nn.functional.normalize(w, dim=-1, eps=1e-12)
+    terms = _Terms(
+        places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing,
+        classes, max(1, most), here, ranks,
+    )  # fmt: skip
     losses: Tensor = _Loss.apply(x, w, bias, terms, factor)
     return losses.reshape(shape) if factor is None else losses
 
@@ -267,6 +288,29 @@ def _of_part(
     return losses[:, 0], gradient
 
 
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a · b with f32 sums, in f32; of f64 in f64."""
+    if a.dtype in (torch.float32, torch.float64):
+        return a @ b
+    if a.device.type != "cuda":
+        return a.float() @ b.float()
+    # Before PyTorch 2.8 products of half precision are rounded to it.
+    return torch.ops.aten.mm.dtype(a, b, torch.float32) if hasattr(torch.ops.aten.mm, "dtype") else (a @ b).float()
+
+
+def with_margin(own: Tensor, scale: float, m1: Number, m2: Number, m3: Number) -> tuple[Tensor, Tensor]:
+    """scale · (cos(m1·θ + m2) − m3) of scale · cos θ, and the derivative by that; beyond π it goes on with slope 1."""
+    z = (own.double() / scale).clamp(-1, 1)
+    theta = z.acos()
+    added = (m1 - 1) * theta + m2
+    sine = (1 - z * z).clamp(min=1e-6).sqrt()
+    turn = torch.as_tensor((math.pi - m2) / m1, dtype=z.dtype, device=z.device).clamp(max=math.pi)
+    is_inside = theta + added < math.pi
+    moved = torch.where(is_inside, (theta + added).cos(), z - (math.pi - turn) * turn.sin()) - m3
+    slope = torch.where(is_inside, m1 * (added.cos() + z / sine * added.sin()), torch.ones_like(z))
+    return (moved * scale).to(own.dtype), slope.to(own.dtype)
+
+
 def _parts(x: Tensor, w: Tensor, terms: _Terms) -> list[slice]:
     """Examples whose logits are computed at once, equal on all ranks."""
     size = max(1, _LOGITS.get(x.device.type, 1 << 24) // (max(1, len(w)) if terms.ranks is None else terms.most))
@@ -310,12 +354,14 @@ class _Loss(torch.autograd.Function):
         needs = ctx.needs_input_grad[:3]
         ctx.made = []
         ctx.terms = terms
-        if factor is not None and any(needs):
-            losses, ctx.made = _gradients(x, w, bias, terms, factor, needs)
-        else:
-            parts = [_of_part(x, w, bias, part, terms, None)[0] for part in _parts(x, w, terms)]
-            losses = torch.cat(parts) if parts else terms.counts.new_zeros(0)
-            ctx.save_for_backward(x, w, bias)
+        # Operands have their precision, and sums f32.
+        with torch.autocast(x.device.type, enabled=False):
+            if factor is not None and any(needs):
+                losses, ctx.made = _gradients(x, w, bias, terms, factor, needs)
+            else:
+                parts = [_of_part(x, w, bias, part, terms, None)[0] for part in _parts(x, w, terms)]
+                losses = torch.cat(parts) if parts else terms.counts.new_zeros(0)
+                ctx.save_for_backward(x, w, bias)
         return losses if factor is None else (losses * factor).sum()
 
     @staticmethod
@@ -333,31 +379,69 @@ class _Loss(torch.autograd.Function):
         return by_x, by_w, by_bias, None, None
 
 
-class _Gathered(torch.autograd.Function):
-    """The rows of all ranks. The gradient is this rank's part of the sum over ranks, times their number."""
+def _is_native(x: Tensor, weight: Tensor, margins: tuple[Number, Number, Number] | None) -> bool:
+    """Whether these are plain tensors in memory, for which there is a pass in Rust."""
+    kinds = (Tensor, torch.nn.Parameter)
+    return (
+        type(x) in kinds
+        and type(weight) in kinds
+        and x.device.type == weight.device.type == "cpu"
+        and x.dtype == weight.dtype == torch.float32
+        and weight.is_contiguous()
+        and len(x) > 0
+        and weight.numel() > 0
+        and (margins is None or all(isinstance(m, (int, float)) for m in margins))
+        and not is_compiling()
+    )
+
+
+def _native(
+    x: Tensor, weight: Tensor, target: Tensor, factor: Tensor, rows: Tensor | None, correction: Tensor | None,
+    logits: tuple[float, tuple[Number, Number, Number]] | None, half: bool, sparse: bool,
+) -> Tensor | None:  # fmt: skip
+    """The sum of ``factor`` times the losses, by `pelton_softmax::Pass`; None if something is not finite."""
+    active = None
+    if rows is not None:
+        counts = torch.ones(len(rows)) if correction is None else correction.exp()
+        active = (rows.numpy(), counts.float().numpy())
+    learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
+    given: list[Any] = [of.detach().contiguous().numpy() for of in (x, weight, target, factor.float())]
+    found = _pelton.class_losses(given[0], given[1], given[2], given[3], active, logits, half, torch.get_num_threads(), learns)
+    if found is None:
+        return None
+    loss, made = torch.tensor(found[0], dtype=torch.float32), found[1]
+    if made is None:
+        return loss
+    by_x, by_rows = map(torch.from_numpy, made)
+    result: Tensor = _Made.apply(x, weight, loss, by_x, by_rows, rows, sparse)
+    return result
+
+
+class _Made(torch.autograd.Function):
+    """A loss whose gradients were made with it."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, ranks: Ranks) -> Tensor:
-        every = ranks.gather(x)
-        ctx.ranks, ctx.first, ctx.count = ranks, sum(map(len, every[: ranks.rank])), len(x)
-        return torch.cat(every)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, loss: Tensor, by_x: Tensor, by_rows: Tensor, rows: Tensor | None, sparse: bool) -> Tensor:
+        ctx.made, ctx.rows, ctx.sparse, ctx.shape = [by_x, by_rows], rows, sparse, weight.shape
+        return loss.clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_all: Tensor) -> tuple[Tensor, None]:
-        by_all = ctx.ranks.sum(by_all.contiguous())
-        return by_all[ctx.first : ctx.first + ctx.count] * ctx.ranks.size, None
-
-
-def _ranks(group: Any) -> Ranks | None:
-    if group is None or group is False:
-        return None
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        raise ConfigurationError("`group` needs torch.distributed.init_process_group() first; alone, leave it out")
-    group = None if group is True else group
-    ranks = Ranks(group, distributed.get_rank(group), distributed.get_world_size(group))
-    return None if ranks.size == 1 else ranks
+    def backward(ctx: Any, by_loss: Tensor) -> tuple[Tensor | None, ...]:
+        if not ctx.made:
+            raise RuntimeError("backward() was already called on this loss; its gradients are made once")
+        (by_x, by_rows), ctx.made = ctx.made, []
+        if by_loss != 1:
+            by_x *= by_loss
+            by_rows *= by_loss
+        by_weight: Tensor | None = by_rows
+        if not ctx.needs_input_grad[1]:
+            by_weight = None
+        elif ctx.sparse:
+            by_weight = torch.sparse_coo_tensor(ctx.rows[None], by_rows, ctx.shape, check_invariants=False)
+        elif ctx.rows is not None:
+            by_weight = by_rows.new_zeros(ctx.shape).index_copy_(0, ctx.rows, by_rows)
+        return by_x if ctx.needs_input_grad[0] else None, by_weight, None, None, None, None, None
 
 
 def _check(
@@ -393,6 +477,9 @@ def _check(
             raise ConfigurationError("`margin` goes with one label for each example, without `softcap` and `bias`")
         if isinstance(options["margin"], tuple) and len(options["margin"]) != 3:
             raise ConfigurationError(f"`margin` is {options['margin']}; give one number, or three (m1, m2, m3)")
+        numbers = [m if isinstance(m, (int, float)) else 1.0 for m in options["margin"]] if isinstance(options["margin"], tuple) else [1.0, 0.0]
+        if not (0 < numbers[0] <= 2 and 0 <= numbers[1] <= math.pi / 2):
+            raise ConfigurationError(f"`margin` is {options['margin']}: m1 is above 0 and at most 2, and m2 an angle in radians, at most {math.pi / 2:.4f}")
 
 
 def _autocast(x: Tensor) -> torch.dtype | None:

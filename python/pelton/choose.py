@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import math
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from . import _pelton
 from ._keyed import MASK, NAMES, is_compiling, mix, mixed, shifted, signed
 from ._pelton import ConfigurationError
+from ._ranks import Ranks
 
 
 class Chooser(torch.nn.Module):
@@ -82,41 +85,101 @@ class Knn(Chooser):
     """The targets, the ``k`` nearest classes of each, nearest first, and even draws, up to ``budget``; the share ``drawn`` of it
     is always drawn (KNN softmax: Song et al., KDD 2020, where ``drawn`` is 0).
 
-    Call `rebuild` with the weights before the first step and now and then; random first weights have no useful neighbours.
+    Call `rebuild` with the weights before the first step and now and then; random first weights have no useful neighbours. With
+    ``group``, as `pelton.partial_cross_entropy` has it, ``classes`` are those of this rank, and the nearest are found among those of
+    all ranks; each rank keeps its own of them.
     """
 
     graph: Tensor
 
-    def __init__(self, classes: int, k: int = 10, budget: float = 0.1, drawn: float = 0.5, *, correct: bool = True, seed: int = 0) -> None:
+    def __init__(
+        self,
+        classes: int,
+        k: int = 10,
+        budget: float = 0.1,
+        drawn: float = 0.5,
+        *,
+        correct: bool = True,
+        seed: int = 0,
+        group: Any = None,
+    ) -> None:
         super().__init__(classes, budget, seed)
         if not 0 < k < 1 << 15 or not 0 <= drawn <= 1:
             raise ConfigurationError(f"k={k} and drawn={drawn}: k is from 1 to 32767, and drawn a share from 0 to 1")
-        self.k, self.drawn, self.correct = min(k, classes), drawn, correct
-        self.register_buffer("graph", torch.zeros(0, self.k, dtype=torch.int32))
+        self.k, self.drawn, self.correct = k, drawn, correct
+        self._ranks = Ranks.of(group)
+        self.register_buffer("graph", torch.zeros(0, k, dtype=torch.int32))
+        # Of all classes, one after the other: where their neighbours on this rank begin, and these, nearest first.
+        self._divided: tuple[Tensor, Tensor, Tensor] | None = None
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *others: object) -> None:
         graph = state_dict.get(prefix + "graph")
         if graph is not None and graph.shape != self.graph.shape:
             self.graph = torch.zeros_like(graph, device=self.graph.device)
+        self._divided = None
         super()._load_from_state_dict(state_dict, prefix, *others)
 
     @torch.no_grad()
     def rebuild(self, weight: Tensor) -> None:
-        """Finds the ``k`` rows of the largest cosine to each row, itself among them, exactly. The cost is 2·classes²·d
-        operations, and memory for 2²⁴ cosines."""
+        """Finds the ``k`` rows of the largest cosine to each row, itself among them, exactly; among the rows of all ranks, which
+        all call this. The cost is 2·classes²·d operations, and memory for 2²⁴ cosines."""
+        ranks, self._divided = self._ranks, None
+        if ranks is None and weight.device.type == "cpu" and weight.dtype == torch.float32:
+            k = min(self.k, len(weight))
+            found = _pelton.nearest_classes(weight.detach().contiguous().numpy(), k, torch.get_num_threads())
+            self.graph = torch.from_numpy(found).int()
+            return
         unit = torch.nn.functional.normalize(weight.detach().float(), dim=1)
-        parts = [(rows @ unit.t()).topk(self.k, dim=1).indices.int() for rows in unit.split(max(1, (1 << 24) // len(unit)))]
-        self.graph = torch.cat(parts)
+        best = unit.new_zeros(len(unit), 0), torch.zeros(len(unit), 0, dtype=torch.int64, device=unit.device)
+        first = 0
+        for rank, others in enumerate([unit] if ranks is None else ranks.every(unit)):
+            parts, at = [], 0
+            for rows in unit.split(max(1, (1 << 24) // max(1, len(others)))):
+                cosines = rows @ others.t()
+                if ranks is None or rank == ranks.rank:
+                    # Rounding could have another before the row itself.
+                    cosines.diagonal(at).fill_(math.inf)
+                parts.append(cosines.topk(min(self.k, len(others)), dim=1))
+                at += len(rows)
+            scores, ids = (torch.cat([getattr(part, of) for part in parts]) for of in ("values", "indices"))
+            scores, ids = torch.cat([best[0], scores], 1), torch.cat([best[1], ids + first], 1)
+            order = scores.topk(min(self.k, scores.shape[1]), dim=1).indices
+            best = scores.gather(1, order), ids.gather(1, order)
+            first += len(others)
+        self.graph = best[1].int()
 
-    def forward(self, features: Tensor, target: Tensor, weight: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _near(self, target: Tensor, everyone: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Neighbours of these classes among the rows of this rank, and how near they are: 0 is the class itself; 1 << 15 is none."""
+        if self._ranks is None or everyone is None:
+            near = self.graph.to(target.device)[target.flatten()].long()
+            return near, torch.arange(near.shape[1], device=near.device).expand(near.shape)
+        if self._divided is None:
+            first = sum(map(len, self._ranks.gather(self.graph)[: self._ranks.rank]))
+            rows, places, counts = [], [], []
+            for graph in self._ranks.every(self.graph):
+                is_here = (graph >= first) & (graph < first + self.classes)
+                rows.append(graph[is_here].long() - first)
+                places.append(torch.arange(graph.shape[1], device=graph.device).expand(graph.shape)[is_here])
+                counts.append(is_here.sum(1))
+            none = rows[0].new_zeros(1)
+            starts = torch.cat([none, torch.cat(counts).cumsum(0)])
+            self._divided = starts, torch.cat([*rows, none]), torch.cat([*places, none])
+        starts, all_rows, all_places = self._divided
+        everyone = everyone[everyone >= 0]
+        at = starts[everyone][:, None] + torch.arange(self.k, device=everyone.device)
+        is_one = at < starts[everyone + 1][:, None]
+        at = at.clamp(max=len(all_rows) - 1)
+        return torch.where(is_one, all_rows[at], 0), torch.where(is_one, all_places[at], 1 << 15)
+
+    def forward(self, features: Tensor, target: Tensor, weight: Tensor, everyone: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         most = self._check(target, weight)
         if len(self.graph) != self.classes:
             raise ConfigurationError("the chooser has no graph; call rebuild(weight) before the first step")
         keys = self._uniform(weight.device).float()
-        near = self.graph.to(weight.device)[target.flatten()].long()
+        near, place = self._near(target, everyone)
         # Below 0, and the lower the nearer.
-        place = torch.arange(self.k, device=keys.device).float() - 2 * self.k
-        by_place = torch.zeros_like(keys).scatter_reduce_(0, near.flatten(), place.expand(near.shape).flatten(), "amin")
+        place = torch.where(place < 1 << 15, place.float() - 2 * self.k, 0.0)
+        by_place = torch.zeros_like(keys).scatter_reduce_(0, near.flatten(), place.flatten(), "amin")
         by_place[target.flatten()] = -2.0 * self.k
         # As many of the nearest as the budget leaves besides the draws, ties by the draws.
         kept = max(min(self.classes, target.numel()), most - round(self.drawn * self.budget * self.classes))

@@ -7,82 +7,84 @@
 >>> loss.backward()  # doctest: +SKIP
 >>> optimizer.step(); head.step(lr=0.1)  # doctest: +SKIP
 
-The weights of the classes are not parameters: they are divided over the ranks of ``torch.distributed`` by rows, and a step
-touches those of the classes that take part. ``head.step`` moves them. They stay in Rust on the CPU; with ``device="cuda"``
-they are tensors there.
+``head.weight`` is a parameter like any other: an optimiser may move it instead of ``head.step``.
 """
 
 from __future__ import annotations
 
-import math
-import os
-import secrets
-import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 import torch.distributed
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from . import _pelton
+from . import _pelton, choose, optim
+from ._keyed import MASK, first_weights
+from ._partial import Number, partial_cross_entropy, product
 from ._pelton import ConfigurationError, StateError
-from ._world import own_address
+from ._ranks import Ranks
 
 
 class Best(NamedTuple):
     """The best classes of each example, the best first: scores and numbers, each ``[examples, k]``."""
 
-    scores: torch.Tensor
-    classes: torch.Tensor
+    scores: Tensor
+    classes: Tensor
+
+
+class ClassIndex:
+    """The best classes of queries without looking at all of them, as `KnnSoftmax.index` makes it.
+
+    An inverted file (Jégou et al., 2011, section 4, without the quantisation): lists of similar classes, of which as many are
+    looked at as find the best class of 99.5 % of sample queries. Scores are exact.
+    """
+
+    def __init__(self, native: Any) -> None:
+        self._native = native
+
+    @property
+    def recall(self) -> float:
+        """The share of sample queries, which did not choose how much is looked at, whose best class is found."""
+        return float(self._native.recall)
+
+    def search(self, x: Tensor, k: int = 1) -> Best:
+        """The ``k`` best classes of features ``[examples, d]``, best first; −1 where fewer are found. It computes on the CPU."""
+        if x.ndim != 2 or x.shape[1] != self._native.d or k < 1:
+            raise ConfigurationError(f"features have the shape {list(x.shape)} and k is {k}; give [examples, {self._native.d}] and at least 1")
+        scores, classes = self._native.search(x.detach().float().cpu().contiguous().numpy(), k)
+        return Best(torch.from_numpy(scores), torch.from_numpy(classes))
 
 
 class KnnSoftmax(torch.nn.Module):
-    """The mean cross-entropy over very many classes, divided over the ranks, using a subset of the classes in each step.
+    """The cross-entropy over very many classes, using a part of them in each training step: `pelton.partial_cross_entropy` with
+    its weights and its chooser.
 
-    ``kind`` says which classes take part in a training step, in addition to the labels of the batch:
-
-    - ``"knn"``: the ``k`` nearest classes of each label, by an exact graph, nearest first, filled up with random
-      ones to the share ``budget`` of all classes; the share ``drawn`` of the budget is always random (KNN softmax:
-      Song et al., KDD 2020, where ``drawn`` is 0);
-    - ``"near"``: others up to ``budget``, drawn by how likely they are for any example; where classes resemble each other this
-      comes closest to ``full``;
-    - ``"sampled"``: random ones up to ``budget`` (Partial FC);
-    - ``"selective"``: those that share a leaf in one of ``trees`` random trees with one of these, up to ``budget``;
-    - ``"mach"``: all, hashed into ``buckets``, in ``repetitions`` softmaxes over the buckets;
-    - ``"full"``: all.
+    ``kind`` says which classes take part besides the labels of a batch, up to the share ``budget`` of all: ``"knn"``, ``"near"`` and
+    ``"sampled"`` are `pelton.choose.Knn` (with ``k`` and ``drawn``), `Near` and `Sampled`; ``"full"`` are all. With ``correct``, drawn
+    classes stand for those that do not take part, so that the loss estimates that over all.
 
     ``logits`` are ``"cosine"`` (``scale`` · cos θ), ``"cosface"`` (cos θ − ``margin`` for the right class), ``"arcface"``
     (cos(θ + ``margin``)), ``"combined"`` (cos(m1·θ + m2) − m3 for ``margin=(m1, m2, m3)``, as insightface has it), or
-    ``"product"`` (w·x, without bias).
+    ``"product"`` (w·x). With ``centre``, the mean of a batch's features is subtracted first, and outside of training a
+    running mean, ``mean``: with random class weights the features of all classes otherwise turn to one direction for the first
+    hundreds of steps. `begin_at_means` avoids the same by better first weights.
 
-    With ``correct``, random classes are weighted to represent all that do not take part, so the loss estimates that
-    over all classes; the paper does not do this. With ``centre``, the mean of a batch's features is subtracted first,
-    and outside of training a running mean, ``mean``: with random class weights the features of all classes otherwise
-    turn to one direction for the first hundreds of steps. ``begin_at_means`` avoids the same problem by better
-    initial weights. ``pelton train classify`` does all three.
+    ``class_weights``, ``label_smoothing``, ``softcap``, ``z_loss``, ``reduction`` and ``sparse`` are those of
+    `pelton.partial_cross_entropy`; ``class_weights`` count in training only. An example with the label −1 or −100 has no loss.
 
-    With ``precision="bfloat16"`` products round their operands to half precision, which is faster on CPUs with AVX-512
-    BF16; weights, momentum and sums stay float32, and so does evaluation.
+    ``weight`` is a parameter ``[classes, dim]``, for an optimiser of your choice, or for `step`: SGD with ``momentum``, LARS where
+    ``trust`` is given, or AdamW where ``betas`` are, with ``eps`` (`pelton.optim`); all of them and ``weight_decay`` can be changed
+    between steps. ``sparse`` gives its gradient by rows, which `step`, `pelton.optim` and `torch.optim.SparseAdam` take.
 
-    With ``device`` the head computes in PyTorch operators on tensors of that device, ``full``, ``knn`` and ``sampled``, with
-    SGD or AdamW: the same steps as on the CPU. There, ``precision="bfloat16"`` keeps the weights in half precision, rounded up or
-    down by chance so that small steps count, with f32 sums and momentum; features may have any precision. ``compile`` fuses
-    its passes with ``torch.compile``, which makes steps over 10⁵ classes or more about twice as fast.
-
-    ``class_weights`` are one a class, as ``weight`` of ``torch.nn.functional.cross_entropy``: a loss counts for that of its
-    class, and the mean is over these weights, of all ranks. In ``eval()`` mode all count alike.
-
-    ``step`` takes SGD with ``momentum``, LARS where ``trust`` is given, or AdamW where ``betas`` are, with ``eps``; all as in
-    ``pelton train classify``. With AdamW a row that takes no part does not move and its means do not decay, and their bias is
-    corrected by the row's own steps: ``full`` is ``torch.optim.AdamW``. ``momentum``, ``weight_decay``, ``trust``, ``betas``
-    and ``eps`` can be changed between steps. ``threads`` is by default what PyTorch uses.
-
-    Where ``torch.distributed`` is initialised, the ranks of ``group`` (by default all) share the head: all make the
-    same calls, each with its own examples. They connect by TCP; ``host`` is the address at which others reach this
-    rank, by default that of the interface towards ``MASTER_ADDR``.
+    With ``group``, a process group or True for the default one, each rank has the classes ``rows``, with their rows of ``weight``; all
+    ranks make the same calls, each with its own examples. `DistributedDataParallel` then wraps the net alone.
     """
+
+    mean: Tensor | None
+    class_weights: Tensor | None
+    _seen: Tensor
 
     def __init__(
         self,
@@ -93,243 +95,323 @@ class KnnSoftmax(torch.nn.Module):
         k: int = 10,
         budget: float = 0.1,
         drawn: float = 0.5,
-        trees: int = 8,
-        buckets: int = 1000,
-        repetitions: int = 8,
         correct: bool = True,
         centre: bool = False,
         logits: str = "cosine",
         scale: float = 16.0,
         margin: float | tuple[float, float, float] = 0.1,
+        class_weights: Any = None,
+        label_smoothing: float = 0.0,
+        softcap: float | None = None,
+        z_loss: float = 0.0,
+        reduction: str = "mean",
+        sparse: bool = False,
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust: float | None = None,
         betas: tuple[float, float] | None = None,
         eps: float = 1e-8,
-        class_weights: Any = None,
         seed: int = 0,
-        threads: int | None = None,
         device: torch.device | str | None = None,
-        precision: str = "float32",
-        compile: bool = False,
+        dtype: torch.dtype | None = None,
         group: Any = None,
-        host: str | None = None,
     ) -> None:
-        self._arguments = {name: value for name, value in locals().items() if name not in ("self", "__class__")}
+        made = {name: value for name, value in locals().items() if name not in ("self", "__class__", "device", "group")}
         super().__init__()
-        kinds: dict[str, list[float]] = {
-            "full": [],
-            "near": [budget],
-            "knn": [k, budget, drawn],
-            "sampled": [budget],
-            "selective": [trees, budget],
-            "mach": [buckets, repetitions],
-        }
-        one, three = (margin, ()) if isinstance(margin, (int, float)) else (0.0, tuple(map(float, margin)))
-        if logits in ("cosface", "arcface", "combined") and len(three) != (3 if logits == "combined" else 0):
-            raise ConfigurationError(
-                f"margin={margin} with logits={logits!r}: give one number to cosface and arcface, and (m1, m2, m3) to combined"
-            )
-        margins: dict[str, list[float]] = {
-            "product": [],
-            "cosine": [scale],
-            "cosface": [scale, one],
-            "arcface": [scale, one],
-            "combined": [scale, *three],
-        }
-        parts: Any = {"cosface": (1.0, 0.0, one), "arcface": (1.0, one, 0.0), "combined": three}.get(logits, (1.0, 0.0, 0.0))
-        self.classes, self.dim, self.seed = classes, dim, seed
-        self.centre = centre
-        self.kind, self.logits = _spelled(kind, kinds), _spelled(logits, margins)
+        if kind in ("selective", "mach"):
+            raise ConfigurationError(f"a head of kind {kind!r} is one of the command: pelton train classify --head {kind}")
+        self._margin = _margin(logits, margin)
+        self.scale = None if logits == "product" else scale
+        self.classes, self.dim, self.kind, self.logits, self.seed = classes, dim, kind, logits, seed
+        self.label_smoothing, self.softcap, self.z_loss = label_smoothing, softcap, z_loss
+        self.reduction, self.sparse = reduction, sparse
         self.momentum, self.weight_decay, self.trust = momentum, weight_decay, trust
         self.betas, self.eps = betas, eps
-        weights = None if class_weights is None else _checked_weights(class_weights, classes)
-        self._correct: Any = 0
-        self._active: Any = 0
-        self.device = None if device is None else torch.device(device)
-        self._native: Any
-        if precision not in ("float32", "bfloat16"):
-            raise ConfigurationError(f"precision {precision!r} is neither 'float32' nor 'bfloat16'")
-        spelled = (self.kind, self.logits, "f32" if precision == "float32" else "bf16")
-        if self.device is None:
-            if compile:
-                raise ConfigurationError("`compile` is for a head on a device; give it device=")
-            self.rank, self.ranks, connected = _ranks(group, host)
-            threads = torch.get_num_threads() if threads is None else threads
-            self._native = _pelton.Head(
-                (classes, dim),
-                spelled,
-                (correct, centre, None if weights is None else weights.tolist()),
-                seed,
-                threads,
-                connected,
-            )
-        else:
-            from ._device_head import DeviceHead
-            from ._device_rows import Ranks
-            from ._device_steps import Margin, compiled
+        if classes < 1 or dim < 1:
+            raise ConfigurationError(f"{classes} classes of {dim} features: there must be at least one of each")
+        self._ranks = Ranks.of(group)
+        if self._ranks is not None:
+            _agree(self._ranks, {**made, "class_weights": None})
+            if self._ranks.size > classes:
+                raise ConfigurationError(f"{classes} classes cannot be divided over {self._ranks.size} ranks")
+        weights = [block for block in first_weights(seed, self.rows, dim, torch.device(device or "cpu"))]
+        self.weight = torch.nn.Parameter(torch.cat(weights).to(dtype or torch.get_default_dtype()))
+        self.register_buffer("class_weights", None)
+        if class_weights is not None:
+            self.class_weights = _checked_weights(class_weights, classes)[self.rows.start : self.rows.stop].to(self.weight.device)
+        self.register_buffer("mean", torch.zeros(dim, device=device) if centre else None)
+        self.register_buffer("_seen", torch.zeros((), dtype=torch.int64, device=device), persistent=centre)
+        self.chooser = self._made_chooser(kind, (k, budget, drawn, correct))
+        if self.chooser is not None:
+            self.chooser.register_forward_hook(self._chosen)
+        if device is not None:
+            self.to(device)
+        #: Classes of this rank that took part in the last step.
+        self.active = len(self.rows)
+        self._optimizer: Any = None
+        self._is_compared = False
 
-            if compile:
-                compiled()
-            _pelton.Head.check((classes, dim), spelled)
-            if dim < 1:
-                raise ConfigurationError(f"{dim} features: there must be at least one")
-            if kind in ("near", "selective", "mach"):
-                raise ConfigurationError(f"a head of kind {kind!r} is only on the CPU, without device=")
-            self.rank, self.ranks = _own_rank(group)
-            if self.ranks > classes:
-                raise ConfigurationError(f"{classes} classes cannot be divided over {self.ranks} ranks on devices")
-            setting = {"k": min(k, classes), "budget": budget, "drawn": drawn if kind == "knn" else 1.0}
-            of_kind = (kind, setting if kind != "full" else {})
-            self._native = DeviceHead(
-                (classes, dim),
-                of_kind,
-                Margin(logits != "product", 1.0 if logits == "product" else scale, parts),
-                (centre, correct),
-                seed,
-                Ranks(group, self.rank, self.ranks),
-                self.device,
-                getattr(torch, precision),
-                None if weights is None else weights.to(self.device),
-            )
-        # Makes `backward` reach the head even if nothing before it learns.
-        self._anchor = torch.zeros(0, requires_grad=True)
+    def _made_chooser(self, kind: str, settings: tuple[int, float, float, bool]) -> choose.Chooser | None:
+        k, budget, drawn, correct = settings
+        own, seed = len(self.rows), self.seed if self._ranks is None else self.seed ^ self._ranks.rank << 40
+        group = None if self._ranks is None else self._ranks.group or True
+        makers: dict[str, Callable[[], choose.Chooser | None]] = {
+            "full": lambda: None,
+            "knn": lambda: choose.Knn(own, k, budget, drawn, correct=correct, seed=seed, group=group),
+            "near": lambda: choose.Near(own, budget, scale=self.scale, seed=seed),
+            "sampled": lambda: choose.Sampled(own, budget, correct=correct, seed=seed),
+        }
+        if kind not in makers:
+            raise ConfigurationError(f"`{kind}` is not one of {', '.join(makers)}")
+        return makers[kind]()
 
-    def forward(self, features: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """The mean loss of the examples of all ranks, for float32 features ``[examples, dim]`` on the CPU.
+    def forward(self, features: Tensor, labels: Tensor) -> Tensor:
+        """The loss of features ``[..., dim]`` with labels ``[...]``, or ``[..., k]`` for several a row, over the examples of all ranks.
 
-        In training the step uses the classes of this batch, unless ``select`` chose them before, and ``backward()``
-        may be called once on the loss. The gradient of the features is computed together with the loss; the weights
-        change in ``step``. With several ranks the gradient is what ``DistributedDataParallel`` expects, which
-        averages over ranks afterwards.
+        In training the classes that take part are chosen for this batch; in ``eval()`` mode or under ``no_grad`` all take part."""
+        labels = torch.where(labels == -1, -100, labels)
+        trains = self.training and torch.is_grad_enabled()
+        if self._ranks is not None and not self._is_compared:
+            self._compare(labels)
+        features = self._centred(features, trains)
+        chooser = None
+        if trains and self.chooser is not None:
+            if isinstance(self.chooser, choose.Knn) and len(self.chooser.graph) != len(self.rows):
+                # Each is the only neighbour of itself: others are drawn.
+                own = torch.arange(self.rows.start, self.rows.stop, dtype=torch.int32, device=self.weight.device)
+                self.chooser.graph = own[:, None].repeat(1, self.chooser.k)
+            chooser = self.chooser
+        elif self._optimizer is not None and not trains:
+            self.settle()
+        return partial_cross_entropy(
+            features,
+            self.weight,
+            labels,
+            chooser,
+            label_smoothing=self.label_smoothing,
+            softcap=self.softcap,
+            z_loss=self.z_loss,
+            scale=self.scale,
+            margin=self._margin,
+            class_weights=self.class_weights if trains else None,
+            reduction=self.reduction,
+            sparse=self.sparse and chooser is not None,
+            group=None if self._ranks is None else self._ranks.group or True,
+        )
 
-        In ``eval()`` mode or under ``no_grad`` all classes are used, and the loss has no gradient.
-        """
-        features, labels = self._checked(features), self._checked_labels(labels)
-        if self.training and torch.is_grad_enabled():
-            loss: torch.Tensor = _Loss.apply(features, self._anchor, labels, self)
-            return loss
-        mean, self._correct = self._native.evaluate(self._given(features), self._given(labels))
-        return features.new_tensor(mean)
+    def _chosen(self, chooser: choose.Chooser, given: Any, found: tuple[Tensor, Tensor | None]) -> None:
+        """Before the rows are used."""
+        self.active = len(found[0])
+        if isinstance(self._optimizer, optim.SGD):
+            self._optimizer.wake(self.weight, found[0])
 
-    def select(self, labels: torch.Tensor) -> None:
-        """Chooses the classes of a step for several batches, by the labels of all of them.
+    def _centred(self, features: Tensor, trains: bool) -> Tensor:
+        if self.mean is None:
+            return features
+        if not trains:
+            return features - self.mean.to(features.dtype)
+        flat = features.reshape(-1, self.dim)
+        mean = flat.detach().float().mean(0) if self._ranks is None else _mean(flat.detach().float(), self._ranks)
+        moved = torch.where(self._seen == 0, mean, torch.lerp(self.mean, mean, 0.01))
+        # Of a batch that overflows nothing is kept.
+        is_finite = mean.isfinite().all()
+        self.mean = torch.where(is_finite, moved, self.mean)
+        self._seen += is_finite
+        centred: Tensor = _Centred.apply(flat, self._ranks)
+        return centred.reshape(features.shape)
 
-        ``near`` chooses for each batch when it is scored, by its features. Call this before the first of them when you
-        accumulate gradients or a step has several losses. Call
-        ``backward()`` on each loss as usual, also with a factor or in a sum, which then weights the loss in the step.
-        """
-        self._native.select(self._given(self._checked_labels(labels)))
-
-    def step(self, lr: float, scale: float | None = None) -> bool:
-        """Updates the weights of the classes from the losses that had ``backward()`` called since the last step.
-
-        ``scale`` is the factor on the losses before ``backward()``, as ``GradScaler.get_scale()`` returns it until
-        ``update()``; a step with overflow in losses or features is then skipped. Returns whether the step was taken.
-        """
-        if self.betas is None:
-            adam = None
-        elif self.trust is not None:
+    @property
+    def optimizer(self) -> torch.optim.Optimizer:
+        """What `step` moves the weights with; made when it is first used."""
+        kind: Any = optim.AdamW if self.betas is not None else optim.LARS if self.trust is not None else optim.SGD
+        if self.betas is not None and self.trust is not None:
             raise ConfigurationError("`trust` is of LARS and `betas` are of AdamW: give one of them")
+        if type(self._optimizer) is not kind or self._optimizer.param_groups[0]["params"][0] is not self.weight:
+            if self._optimizer is not None and type(self._optimizer) is not kind:
+                self.settle()
+            group = None if self._ranks is None or kind is not optim.LARS else self._ranks.group or True
+            self._optimizer = kind([self.weight], lr=0.0, **({"group": group} if group is not None else {}))
+        changes: dict[str, Any] = {"weight_decay": self.weight_decay}
+        if kind is optim.AdamW:
+            changes |= {"betas": self.betas, "eps": self.eps}
         else:
-            adam = (*self.betas, self.eps)
-            if not (all(0 <= beta < 1 for beta in self.betas) and 0 < self.eps < math.inf):
-                raise ConfigurationError(f"betas={self.betas}, eps={self.eps}: betas are from 0 to below 1, and eps is above 0")
-        taken: bool = self._native.step(lr, self.momentum, self.weight_decay, self.trust, scale, adam)
-        return taken
-
-    def forget(self) -> None:
-        """Skips the step of the losses that had ``backward()`` called, as ``GradScaler.step`` does for the net."""
-        self._native.forget()
+            changes |= {"momentum": self.momentum, **({"trust": self.trust} if kind is optim.LARS else {})}
+        self._optimizer.param_groups[0].update(changes)
+        found: torch.optim.Optimizer = self._optimizer
+        return found
 
     @torch.no_grad()
-    def begin_at_means(self, batches: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> int:
+    def step(self, lr: float, scale: float | None = None) -> bool:
+        """Moves the weights by their gradient, and drops it.
+
+        ``scale`` is the factor on the losses, as ``GradScaler.get_scale()`` returns it until ``update()``: a step with a gradient that
+        is not finite is then left out. Returns whether the step was taken."""
+        gradient = self.weight.grad
+        if gradient is None:
+            raise RuntimeError("backward() was not called on a loss of this head since its last step; call it first")
+        taken = True
+        values = gradient.coalesce().values() if gradient.is_sparse else gradient
+        if scale is None and values.device.type == "cpu" and not values.sum().isfinite():
+            self.weight.grad = None
+            raise ValueError("features or their logits are not finite, and no step was taken; lower the learning rate")
+        if scale is not None:
+            bad = (~values.isfinite()).any().float()
+            taken = not bool(bad if self._ranks is None else self._ranks.max(bad))
+            self.weight.grad = gradient / scale
+        if taken:
+            optimizer = self.optimizer
+            optimizer.param_groups[0]["lr"] = lr
+            optimizer.step()
+        self.weight.grad = None
+        return taken
+
+    def settle(self) -> None:
+        """Moves all rows as far as the momentum of `step` has brought them; evaluation, `predict` and ``state_dict()`` do it too."""
+        if isinstance(self._optimizer, optim.SGD):
+            self._optimizer.settle()
+
+    @torch.no_grad()
+    def begin_at_means(self, batches: Iterable[tuple[Tensor, Tensor]]) -> int:
         """Makes the mean of the unit features of each class its weights, from ``batches`` of features and labels.
 
         Call it before the first step, with the features of the untrained net in ``eval()`` mode; a few examples of
         each class are enough. A head with ``centre`` reads them twice, and keeps the batches of an iterator in memory
         for that. All ranks give the same number of batches. Returns how many classes have no example, or none with a
-        direction: they keep their weights.
-        """
-        if self.centre and iter(batches) is batches:
-            batches = list(batches)
-        for of_classes in [False, True] if self.centre else [True]:
-            for features, labels in batches:
-                given = self._given(self._checked(features)), self._given(self._checked_labels(labels))
-                self._native.observe(*given, of_classes)
-        missing: int = self._native.begin_at_means()
-        return missing
-
-    @property
-    def mean(self) -> torch.Tensor | None:
-        """The mean subtracted from features outside of training, ``[dim]``; ``None`` without ``centre``."""
-        mean = self._native.mean()
-        return None if mean is None else torch.as_tensor(mean)[0]
+        direction: they keep their weights."""
+        if self.mean is not None:
+            batches = list(batches) if iter(batches) is batches else batches
+            sums = torch.zeros(self.dim + 1, device=self.weight.device)
+            for features, _ in batches:
+                sums += torch.cat([features.float().sum(0), features.new_tensor([len(features)]).float()])
+            sums = sums if self._ranks is None else self._ranks.sum(sums)
+            self.mean, self._seen = sums[:-1] / sums[-1].clamp(min=1), torch.ones_like(self._seen)
+        sums = torch.zeros(len(self.rows) + 1, self.dim + 1, device=self.weight.device)
+        for features, labels in batches:
+            features, labels = features.float(), labels.to(features.device)
+            if self._ranks is not None:
+                features, labels = (torch.cat(self._ranks.gather(of)) for of in (features, labels))
+            unit = torch.nn.functional.normalize(features if self.mean is None else features - self.mean, dim=1)
+            rows = labels - self.rows.start
+            rows = torch.where((rows >= 0) & (rows < len(self.rows)) & (unit != 0).any(1), rows, len(self.rows))
+            sums.index_add_(0, rows, torch.cat([unit, torch.ones_like(unit[:, :1])], 1))
+        means = sums[:-1, :-1] / sums[:-1, -1:].clamp(min=1)
+        is_missing = (means == 0).all(1, keepdim=True)
+        self.weight.copy_(torch.where(is_missing, self.weight.float(), means))
+        self._optimizer = None
+        missing = is_missing.sum()
+        return int(missing if self._ranks is None else self._ranks.sum(missing))
 
     def rebuild_graph(self) -> None:
-        """Finds the neighbours of every class among the current weights; for ``selective``, builds new trees.
+        """Finds the neighbours of every class among the current weights (`pelton.choose.Knn.rebuild`).
 
-        Call it at the start of each epoch; it costs classes² · dim operations over all ranks. The first step builds
-        a graph if there is none, unless the weights are still random: then classes are drawn. Does nothing for kinds without a graph.
-        """
-        self._native.renew()
+        Call it at the start of each epoch but the first, whose weights are random; until then classes are drawn. Does nothing for
+        kinds without a graph."""
+        self.settle()
+        if isinstance(self.chooser, choose.Knn):
+            self.chooser.rebuild(self.weight)
 
     @torch.no_grad()
-    def predict(self, features: torch.Tensor, k: int = 1) -> Best:
-        """The ``k`` best classes of each row of this rank's features, among the classes of all ranks.
-
-        Scores are cosines or products; for ``mach``, mean probabilities.
-        """
+    def predict(self, features: Tensor, k: int = 1) -> Best:
+        """The ``k`` best classes of each row of this rank's features ``[examples, dim]``, among the classes of all ranks; scores are
+        cosines or products. It looks at all classes; `index` does not."""
         if not 0 < k <= self.classes:
             raise ConfigurationError(f"the {k} best of {self.classes} classes: give a number from 1 to {self.classes}")
-        scores, classes = self._native.top(self._given(self._checked(features)), k)
-        return Best(torch.as_tensor(scores), torch.as_tensor(classes))
+        self.settle()
+        features = self._centred(features, trains=False).to(self.weight.dtype)
+        weight, first = self.weight, self.rows.start
+        if self._ranks is not None:
+            counts = [len(part) for part in self._ranks.gather(features)]
+            own = sum(counts[: self._ranks.rank])
+            features, own_part = torch.cat(self._ranks.gather(features)), slice(own, own + counts[self._ranks.rank])
+        if self.scale is not None:
+            features = torch.nn.functional.normalize(features, dim=1)
+        found = []
+        for some in features.split(max(1, (1 << 24) // len(weight))):
+            if self.scale is None:
+                scores = product(some, weight.t())
+            else:
+                scores = product(some, torch.nn.functional.normalize(weight, dim=1).t())
+            best = scores.topk(min(k, len(weight)), dim=1)
+            found.append((best.values, best.indices + first))
+        scores, classes = (torch.cat(part) for part in zip(*found, strict=True)) if found else (features[:, :0], features[:, :0].long())
+        if self._ranks is not None:
+            every = [torch.cat(self._ranks.gather(of.t().contiguous())).t() for of in (scores, classes)]
+            order = every[0].topk(k, dim=1).indices
+            scores, classes = (of.gather(1, order)[own_part] for of in every)
+        return Best(scores, classes)
 
-    @property
-    def correct(self) -> int:
-        """Examples of the last batch, over all ranks, whose own class was the best of those that took part."""
-        return int(self._correct)
+    @torch.no_grad()
+    def index(self, sample: Tensor | None = None) -> ClassIndex:
+        """An index of the current weights, to search without looking at all classes; on the CPU and one rank. ``sample`` are
+        features of the kind that will be searched for, which decide how much is looked at; without any, the weights are."""
+        if self._ranks is not None:
+            raise ConfigurationError("an index needs all classes; load the joined state in one process for that")
+        self.settle()
+        given = [of.detach().float().cpu().contiguous() for of in (self.weight, self.weight[:0] if sample is None else sample)]
+        if self.mean is not None and sample is not None:
+            given[1] = given[1] - self.mean.cpu()
+        weights, queries = (of.numpy() for of in given)
+        mean = [] if self.mean is None else self.mean.tolist()
+        return ClassIndex(_pelton.ClassIndex(weights, self.scale is not None, queries, mean, self.seed & MASK, torch.get_num_threads()))
 
-    @property
-    def active(self) -> int:
-        """Classes that took part in the last step."""
-        return int(self._active)
+    @torch.no_grad()
+    def add(self, weights: int | Tensor) -> range:
+        """Adds classes, with these weights ``[classes, dim]``, or so many with random ones; returns their numbers. ``weight`` is
+        another parameter afterwards, for which an optimiser of your own must be made again; ``class_weights`` of new ones are 1."""
+        self._alone("add")
+        before = self.classes
+        if isinstance(weights, int):
+            numbers = range(before, before + weights)
+            weights = torch.cat([block for block in first_weights(self.seed, numbers, self.dim, self.weight.device)])
+        elif weights.ndim != 2 or weights.shape[1] != self.dim:
+            raise ConfigurationError(f"weights have the shape {list(weights.shape)}; give [classes, {self.dim}], or how many to add")
+        self._take(torch.cat([self.weight, weights.to(self.weight)]), None)
+        return range(before, self.classes)
+
+    @torch.no_grad()
+    def remove(self, classes: Sequence[int] | Tensor) -> Tensor:
+        """Removes these classes. Returns the new number of each old class, −1 of those removed, ``[classes]``. ``weight`` is another
+        parameter afterwards, as with `add`."""
+        self._alone("remove")
+        gone = torch.as_tensor(classes, dtype=torch.int64, device=self.weight.device)
+        if gone.numel() and not 0 <= int(gone.min()) <= int(gone.max()) < self.classes:
+            raise ConfigurationError(f"classes {int(gone.min())} to {int(gone.max())} are not all among the {self.classes}")
+        stays = torch.ones(self.classes, dtype=torch.bool, device=self.weight.device).index_fill_(0, gone, False)
+        if not stays.any():
+            raise ConfigurationError("no class would be left")
+        self._take(self.weight[stays], stays)
+        return torch.where(stays, stays.cumsum(0) - 1, -1)
+
+    def _alone(self, name: str) -> None:
+        if self._ranks is not None:
+            raise ConfigurationError(f"`{name}` needs all classes; load the joined state in one process for that")
+        self.settle()
+
+    def _take(self, weight: Tensor, stays: Tensor | None) -> None:
+        """Other classes than before."""
+        self.weight, self._optimizer, self.classes = torch.nn.Parameter(weight), None, len(weight)
+        if self.class_weights is not None:
+            more = self.class_weights.new_ones(len(weight) - len(self.class_weights)) if stays is None else None
+            self.class_weights = torch.cat([self.class_weights, more]) if more is not None else self.class_weights[stays]
+        if self.chooser is not None:
+            self.chooser.classes = len(weight)
+            if isinstance(self.chooser, choose.Knn):
+                # Drawn until the next graph.
+                self.chooser.graph = self.chooser.graph[:0]
 
     @property
     def rows(self) -> range:
         """The classes of this rank."""
-        first, end = (self.classes * rank // self.ranks for rank in (self.rank, self.rank + 1))
-        return range(first, end)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """A copy of the weights of this rank's classes, ``[len(rows), dim]``; assigning replaces them and resets
-        their momentum."""
-        if self.device is not None:
-            self._native.settle()
-            return self._native.rows.weights.clone()
-        found = self._native.weights()
-        if found is None:
-            raise ConfigurationError("a mach head has weights of buckets, not of classes; use predict()")
-        return torch.from_numpy(found)
-
-    @weight.setter
-    def weight(self, weight: torch.Tensor) -> None:
-        weight = self._checked(weight.detach())
-        if len(weight) != len(self.rows):
-            raise ConfigurationError(f"this rank has {len(self.rows)} classes, but there are {len(weight)} rows of weights")
-        rows = ("weights", self.rows.start, self.classes, self._given(weight))
-        self._native.load([rows], *self._native.progress)
+        return range(self.classes) if self._ranks is None else self._ranks.share(self.classes)
 
     def get_extra_state(self) -> dict[str, Any]:
-        """This rank's part of the state, of tensors and numbers; ``state_dict()`` holds it."""
-        steps, epochs = self._native.progress
-        blocks = [(name, first, total, torch.as_tensor(rows)) for name, first, total, rows in self._native.save()]
-        made = {"classes": self.classes, "dim": self.dim, "seed": self.seed, "logits": self.logits, "centre": self.centre}
-        return {**made, "steps": steps, "epochs": epochs, "blocks": blocks}
+        """What ``state_dict()`` holds besides tensors: where the rows begin, and the state of `step`."""
+        self.settle()
+        state = None if self._optimizer is None else self._optimizer.state_dict()
+        return {"classes": self.classes, "dim": self.dim, "logits": self.logits, "rows": [self.rows.start, self.rows.stop], "optimizer": state}
 
     def set_extra_state(self, state: Any) -> None:
-        """Takes this rank's part of a state; ``load_state_dict()`` brings it."""
+        """Takes that; ``load_state_dict()`` brings it."""
         if not _is_of_head(state):
             raise StateError("this is not the state of a head over many classes")
         if (state["classes"], state["dim"]) != (self.classes, self.dim):
@@ -337,98 +419,122 @@ class KnnSoftmax(torch.nn.Module):
                 f"the state has {state['classes']} classes and {state['dim']} features, "
                 f"but this head has {self.classes} and {self.dim}"
             )
-        if self.kind.startswith("mach") and state["seed"] != self.seed:
+        if state["logits"] != self.logits:
+            raise StateError(f"the state belongs to a head with logits {state['logits']!r}, and this one has {self.logits!r}")
+        if state["rows"] not in ([0, self.classes], [self.rows.start, self.rows.stop]):
             raise StateError(
-                f"the state belongs to a head with seed {state['seed']}, which decides the buckets of its classes; "
-                f"create this one with seed={state['seed']}"
+                f"the state has the classes {state['rows'][0]} to {state['rows'][1] - 1}, and this rank {self.rows.start} to "
+                f"{self.rows.stop - 1}; put the states of all ranks together with pelton.heads.join_states"
             )
-        logits = state.get("logits", self.logits)
-        if logits != self.logits:
-            warnings.warn(f"the state belongs to a head with logits {logits}, and this one has {self.logits}", stacklevel=2)
-        if state.get("centre", False) != self.centre:
-            having = ["without", "with"][state.get("centre", False)]
-            warnings.warn(f"the state belongs to a head {having} centre, and this one has centre={self.centre}", stacklevel=2)
-        blocks = [(name, first, total, self._given(rows.contiguous())) for name, first, total, rows in state["blocks"]]
-        self._native.load(blocks, state["steps"], state["epochs"])
+        self._optimizer = None
+        if state["optimizer"] is not None:
+            saved = {"param_groups": state["optimizer"]["param_groups"], "state": {}}
+            for number, kept in state["optimizer"]["state"].items():
+                saved["state"][number] = {name: self._own(value, state) if name in _BY_ROW else value for name, value in kept.items()}
+            optimizer: Any = self.optimizer
+            optimizer.load_state_dict(saved)
 
-    def __deepcopy__(self, memo: Any) -> KnnSoftmax:
-        """A head in the same state, for example for averaging weights over time; only on a single rank."""
-        if self.ranks > 1:
-            raise StateError(f"a head shared by {self.ranks} ranks cannot be copied; create another and load its state_dict()")
-        copied = KnnSoftmax(**self._arguments)
-        copied.load_state_dict(self.state_dict())
-        copied.momentum, copied.weight_decay, copied.trust = self.momentum, self.weight_decay, self.trust
-        copied.betas, copied.eps = self.betas, self.eps
-        copied.train(self.training)
-        return copied
+    def _own(self, value: Tensor, state: Mapping[str, Any]) -> Tensor:
+        """This rank's rows of a tensor of all, or of its own."""
+        first = state["rows"][0]
+        return value[self.rows.start - first : self.rows.stop - first]
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        extra = state_dict.get(prefix + "_extra_state")
+        if extra is not None and _is_of_head(extra) and extra["classes"] == self.classes and extra["rows"] == [0, self.classes]:
+            # Of all ranks.
+            for name in ("weight", "class_weights", "chooser.graph"):
+                value = state_dict.get(prefix + name)
+                if value is not None and len(value) == self.classes:
+                    state_dict[prefix + name] = self._own(value, extra)
+        super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def _compare(self, labels: Tensor) -> None:
+        """Whether ranks have weights of their own: `DistributedDataParallel` gives all those of the first."""
+        assert self._ranks is not None
+        sums = torch.stack(self._ranks.gather(self.weight.detach().double().sum()[None]))
+        if len(self.weight) > 0 and (sums == sums[0]).all() and sums[0] != 0:
+            raise ConfigurationError(
+                "all ranks have the same weights, as DistributedDataParallel makes them; wrap the net alone, and leave the head out"
+            )
+        self._is_compared = True
 
     def extra_repr(self) -> str:
-        ranks = f", rank {self.rank} of {self.ranks}" if self.ranks > 1 else ""
+        ranks = f", classes {self.rows.start} to {self.rows.stop - 1} here" if self._ranks is not None else ""
         return f"classes={self.classes}, dim={self.dim}, kind={self.kind}, logits={self.logits}{ranks}"
 
-    def _checked(self, features: torch.Tensor) -> torch.Tensor:
-        """Features in a form that can be used without a copy."""
-        if self.device is not None:
-            if features.device.type != self.device.type:
-                raise TypeError(f"features are on {features.device}, but the head is on {self.device}")
-        elif features.device.type != "cpu":
-            raise TypeError(
-                f"features are on {features.device}, but the head computes on the CPU; make it with "
-                f"device={str(features.device)!r}, or give it features.cpu()"
-            )
-        elif features.dtype != torch.float32:
-            raise TypeError(f"features are {features.dtype}, but the head computes with float32; give it features.float()")
-        if features.ndim != 2:
-            raise ValueError(f"features have the shape {list(features.shape)}; the head takes [examples, {self.dim}]")
-        return features.contiguous()
 
-    def _checked_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool or labels.ndim != 1:
-            raise TypeError(
-                f"labels are {labels.dtype} of the shape {list(labels.shape)}; the head takes class indices, [examples]"
-            )
-        return labels.to(self.device or "cpu", torch.int64).contiguous()
-
-    def _given(self, tensor: torch.Tensor) -> Any:
-        """A tensor in the form that the head takes, without a copy."""
-        return tensor.detach() if self.device is not None else tensor.detach().numpy()
+#: What an optimiser of `step` keeps of each row.
+_BY_ROW = ("velocity", "seen", "taken", "mean", "square")
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Joins the state dicts that all ranks saved into one that any number of ranks can load.
 
-    Each rank loads only its rows. With ``torch.load(path, mmap=True)``, only those parts of the files are read.
-    Anything that does not belong to a head is taken from the first.
-    """
+    Each rank then takes its rows. Anything that does not belong to a head is taken from the first. Where a row has waited for
+    `step` is not joined: ``state_dict()`` has moved all rows as far as they come."""
     joined = dict(states[0])
-    for name, value in joined.items():
-        if _is_of_head(value):
-            blocks = [block for state in states for block in state[name]["blocks"]]
-            joined[name] = {**value, "blocks": blocks}
+    for name, value in states[0].items():
+        if not _is_of_head(value):
+            continue
+        prefix, extras = name[: -len("_extra_state")], [state[name] for state in states]
+        order = sorted(range(len(states)), key=lambda at: extras[at]["rows"][0])
+        ends = [0, *(extras[at]["rows"][1] for at in order)]
+        if [extras[at]["rows"][0] for at in order] != ends[:-1] or ends[-1] != value["classes"]:
+            raise StateError(f"the states have the classes {[extras[at]['rows'] for at in order]}; give those of all ranks, each once")
+        for part in ("weight", "class_weights", "chooser.graph"):
+            if joined.get(prefix + part) is not None:
+                joined[prefix + part] = torch.cat([states[at][prefix + part] for at in order])
+        optimizer = value["optimizer"]
+        if optimizer is not None:
+            kept = {
+                number: {
+                    of: torch.cat([extras[at]["optimizer"]["state"][number][of] for at in order]) if of in _BY_ROW else old
+                    for of, old in state.items()
+                }
+                for number, state in optimizer["state"].items()
+            }
+            optimizer = {**optimizer, "state": kept}
+        joined[name] = {**value, "rows": [0, value["classes"]], "optimizer": optimizer}
     return joined
 
 
-class _Loss(torch.autograd.Function):
+class _Centred(torch.autograd.Function):
+    """Features without the mean of all ranks' features, and the gradient without its mean."""
+
     @staticmethod
-    def forward(ctx: Any, features: torch.Tensor, anchor: torch.Tensor, labels: torch.Tensor, head: KnnSoftmax) -> torch.Tensor:
-        with torch.autocast(features.device.type, enabled=False):
-            found = head._native.score(head._given(features), head._given(labels))
-        loss, head._correct, head._active, gradient, ctx.ticket = found
-        ctx.native, ctx.gradient = head._native, torch.as_tensor(gradient).to(features.dtype)
-        return torch.as_tensor(loss, dtype=torch.float32)
+    def forward(ctx: Any, x: Tensor, ranks: Ranks | None) -> Tensor:
+        ctx.ranks = ranks
+        return x - _mean(x, ranks)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, by_loss: torch.Tensor) -> tuple[torch.Tensor | None, None, None, None]:
-        factor: Any = by_loss if by_loss.device.type != "cpu" else by_loss.item()
-        ctx.native.backward(ctx.ticket, factor)
-        gradient, ctx.gradient = ctx.gradient, None
-        if not (isinstance(factor, float) and factor == 1):
-            gradient.mul_(factor)
-        return gradient, None, None, None
+    def backward(ctx: Any, by_x: Tensor) -> tuple[Tensor, None]:
+        return by_x - _mean(by_x, ctx.ranks), None
 
 
-def _checked_weights(weights: Any, classes: int) -> torch.Tensor:
+def _mean(x: Tensor, ranks: Ranks | None) -> Tensor:
+    if ranks is None:
+        return x.mean(0)
+    sums = ranks.sum(torch.cat([x.sum(0), x.new_tensor([len(x)])]))
+    return sums[:-1] / sums[-1]
+
+
+def _margin(logits: str, margin: float | tuple[float, float, float]) -> Number | tuple[Number, Number, Number] | None:
+    """What `partial_cross_entropy` takes for these logits."""
+    three = () if isinstance(margin, (int, float)) else tuple(map(float, margin))
+    if logits in ("cosface", "arcface", "combined") and len(three) != (3 if logits == "combined" else 0):
+        raise ConfigurationError(
+            f"margin={margin} with logits={logits!r}: give one number to cosface and arcface, and (m1, m2, m3) to combined"
+        )
+    of_kind: dict[str, Any] = {"product": None, "cosine": None, "cosface": margin, "arcface": (1.0, margin, 0.0), "combined": three}
+    if logits not in of_kind:
+        raise ConfigurationError(f"`{logits}` is not one of {', '.join(of_kind)}")
+    found: Number | tuple[Number, Number, Number] | None = of_kind[logits]
+    return found
+
+
+def _checked_weights(weights: Any, classes: int) -> Tensor:
     """Weights of classes on the CPU."""
     checked = torch.as_tensor(weights, dtype=torch.float32, device="cpu").detach()
     if checked.shape != (classes,):
@@ -442,32 +548,15 @@ def _checked_weights(weights: Any, classes: int) -> torch.Tensor:
     return checked
 
 
-def _spelled(name: str, known: Mapping[str, Sequence[float]]) -> str:
-    """A kind as the command spells it, such as ``knn:10:0.1``."""
-    if name not in known:
-        raise ConfigurationError(f"`{name}` is not one of {', '.join(known)}")
-    return ":".join([name, *map(str, known[name])])
+def _agree(ranks: Ranks, settings: dict[str, Any]) -> None:
+    """All ranks make the same head."""
+    every: list[Any] = [None] * ranks.size
+    torch.distributed.all_gather_object(every, settings, group=ranks.group)
+    for name, value in settings.items():
+        for rank, other in enumerate(every):
+            if other[name] != value:
+                raise ConfigurationError(f"{name} is {value!r} on rank {ranks.rank} and {other[name]!r} on rank {rank}; give all ranks the same")
 
 
 def _is_of_head(state: Any) -> bool:
-    return isinstance(state, Mapping) and {"classes", "dim", "seed", "steps", "epochs", "blocks"} <= state.keys()
-
-
-def _ranks(group: Any, host: str | None) -> tuple[int, int, Any]:
-    """This rank, how many there are, and what connects them, if several."""
-    rank, ranks = _own_rank(group)
-    if ranks == 1:
-        return rank, ranks, None
-    distributed = torch.distributed
-    host = own_address() if host is None else host
-    listener = _pelton.Listener(host)
-    every: list[Any] = [None] * ranks
-    distributed.all_gather_object(every, (host, listener.port, secrets.randbits(128)), group=group)
-    return rank, ranks, (listener, rank, [(host, port) for host, port, _ in every], every[0][2])
-
-
-def _own_rank(group: Any) -> tuple[int, int]:
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return 0, 1
-    return distributed.get_rank(group), distributed.get_world_size(group)
+    return isinstance(state, Mapping) and {"classes", "dim", "logits", "rows", "optimizer"} <= state.keys()

@@ -3,16 +3,15 @@
 //! Settings arrive as JSON in the configuration format of the command, so that a name means the same everywhere; the
 //! friendlier interface is written in Python, in the files next to this crate's `src`. A `source::Source` is opened
 //! data, a `pipeline::Pipeline` the stages on its records, a `loader::Loader` returns batches; NumPy borrows their
-//! arrays (`array::Array`) without a copy. `estimator` trains linear models on arrays and files; a `head::Head` is a
-//! head over very many classes, and ranks that share one find each other through a `listener::Listener`. `command` is
-//! the command that the package installs.
+//! arrays (`array::Array`) without a copy. `estimator` trains linear models on arrays and files; `classes` has the
+//! passes over the weights of very many classes. Ranks find each other through a `listener::Listener`. `command` is the
+//! command that the package installs.
 
 mod array;
 mod callable;
+mod classes;
 mod error;
 mod estimator;
-mod head;
-mod head_failure;
 mod interruptible;
 mod listener;
 mod loader;
@@ -21,7 +20,6 @@ mod process;
 mod ranks;
 mod rows;
 mod samples;
-mod shared_head;
 mod source;
 
 use std::ffi::OsString;
@@ -40,11 +38,11 @@ mod _pelton {
     #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
+    use crate::classes::{ClassIndex, class_losses, nearest_classes};
+    #[pymodule_export]
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
     #[pymodule_export]
     use crate::estimator::{LinearRows, fit_linear, linear_model, linear_rows};
-    #[pymodule_export]
-    use crate::head::Head;
     #[pymodule_export]
     use crate::listener::Listener;
     #[pymodule_export]

@@ -11,6 +11,7 @@ use pelton_kernels::{Matrix, Precision, gemm};
 use pelton_key::{KeyedRng, mix};
 
 use crate::graph::Selection;
+use crate::head::Table;
 use crate::rows::ClassRows;
 
 /// Classes that a leaf has on average.

@@ -10,11 +10,11 @@ use rayon::prelude::*;
 
 use crate::chunk::{self, Project, StepOfRow};
 use crate::error::HeadError;
-use crate::head::{CHUNK, Head, Scored, Scratch};
+use crate::head::{CHUNK, Head, Scored, Scratch, Table};
 use crate::rows::{Factors, RowStep, Rule, Update};
 
 /// Takes rows, and their gradients \[rows, d\].
-type Visit<'a> = dyn FnMut(&mut Head, &[u32], &[f32]) + 'a;
+type Visit<'a, T> = dyn FnMut(&mut Head<T>, &[u32], &[f32]) + 'a;
 
 impl Head {
     /// Takes the step of Σ weight · loss of these batches, which were reduced, in the weights of their active classes.
@@ -84,8 +84,36 @@ impl Head {
         square
     }
 
+    /// The steps of these rows.
+    fn step(&mut self, rows: &[u32], gradient: &[f32], step: &RowStep) {
+        let d = self.rows.d();
+        let level = Simd::current();
+        let rows = self.rows.moving(rows.iter().map(|&row| row as usize));
+        let gradients = gradient.par_chunks_exact(d);
+        gradients.zip(rows).for_each(|(gradient, row)| {
+            match step {
+                RowStep::Velocity(factors) => {
+                    let step = StepOfRow {
+                        factors: *factors,
+                        gradient,
+                        weights: row.weights,
+                        velocity: row.velocity,
+                    };
+                    simd::run(level, step);
+                }
+                RowStep::AdamW(adam) => {
+                    let numbers = [&mut *row.weights, &mut *row.velocity, &mut *row.squares];
+                    adam.step_row(level, numbers, gradient, row.steps.into(), 1.0);
+                }
+            }
+            row.end();
+        });
+    }
+}
+
+impl<T: Table> Head<T> {
     /// Gives the rows that took part in any of the batches, ascending, and their gradients to `visit`, chunk by chunk.
-    fn gradients(&mut self, scored: &[Scored], visit: &mut Visit<'_>) {
+    pub(crate) fn gradients(&mut self, scored: &[Scored], visit: &mut Visit<'_, T>) {
         let d = self.rows.d();
         let rows = rows_of(scored, self.rows.len());
         let mut parts: Vec<Part<'_>> = scored
@@ -133,32 +161,6 @@ impl Head {
             visit(self, rows, &chunk.gradient);
         }
     }
-
-    /// The steps of these rows.
-    fn step(&mut self, rows: &[u32], gradient: &[f32], step: &RowStep) {
-        let d = self.rows.d();
-        let level = Simd::current();
-        let rows = self.rows.moving(rows.iter().map(|&row| row as usize));
-        let gradients = gradient.par_chunks_exact(d);
-        gradients.zip(rows).for_each(|(gradient, row)| {
-            match step {
-                RowStep::Velocity(factors) => {
-                    let step = StepOfRow {
-                        factors: *factors,
-                        gradient,
-                        weights: row.weights,
-                        velocity: row.velocity,
-                    };
-                    simd::run(level, step);
-                }
-                RowStep::AdamW(adam) => {
-                    let numbers = [&mut *row.weights, &mut *row.velocity, &mut *row.squares];
-                    adam.step_row(level, numbers, gradient, row.steps.into(), 1.0);
-                }
-            }
-            row.end();
-        });
-    }
 }
 
 /// The rows that took part in any of the batches, ascending.
@@ -191,7 +193,7 @@ struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(scored: &'a Scored, head: &Head) -> Part<'a> {
+    fn new<T: Table>(scored: &'a Scored, head: &Head<T>) -> Part<'a> {
         let batch = scored.batch;
         assert_eq!(scored.wrong.len(), batch, "a batch that was not reduced");
         let features = Matrix::new(&scored.unit, batch, head.rows.d());
@@ -221,7 +223,7 @@ impl<'a> Part<'a> {
     }
 
     /// Adds its gradients of active rows, which were gathered, to `scratch`: by rows of length 1.
-    fn add(&mut self, head: &Head, places: Range<usize>, scratch: &mut Scratch) {
+    fn add<T: Table>(&mut self, head: &Head<T>, places: Range<usize>, scratch: &mut Scratch) {
         let (batch, d, scored) = (self.scored.batch, head.rows.d(), self.scored);
         scratch.set_counts(scored, places.clone());
         let products = match &self.columns {

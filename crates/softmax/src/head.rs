@@ -56,10 +56,25 @@ impl Measured {
     }
 }
 
+/// Weights \[len, d\] by rows.
+pub trait Table: Sync {
+    /// Numbers in a row.
+    fn d(&self) -> usize;
+
+    /// How many rows.
+    fn len(&self) -> usize;
+
+    /// The numbers of one.
+    fn row(&self, row: usize) -> &[f32];
+
+    /// Row of a class, if it is there.
+    fn row_of(&self, class: u64) -> Option<usize>;
+}
+
 /// One rank's part of a softmax over the classes of all ranks.
 #[derive(Clone, Debug)]
-pub struct Head {
-    pub(crate) rows: ClassRows,
+pub struct Head<T = ClassRows> {
+    pub(crate) rows: T,
     pub(crate) logits: Logits,
     pub(crate) precision: Precision,
     pub(crate) classes: u64,
@@ -167,6 +182,14 @@ impl Head {
         }
     }
 
+    /// The losses of a batch over all classes in f32, which cannot be learnt from: half of the operations.
+    pub(crate) fn measure(&self, features: &[f32], labels: &[u64]) -> Result<Scored, HeadError> {
+        self.score_in(Precision::F32, features, labels, Active::All, false)
+    }
+}
+
+// Of rows that take no steps, or those of others.
+impl<T: Table> Head<T> {
     /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank. Rows that take part are
     /// [awake](Head::wake).
     ///
@@ -180,12 +203,7 @@ impl Head {
         self.score_in(self.precision, features, labels, active, true)
     }
 
-    /// The losses of a batch over all classes in f32, which cannot be learnt from: half of the operations.
-    pub(crate) fn measure(&self, features: &[f32], labels: &[u64]) -> Result<Scored, HeadError> {
-        self.score_in(Precision::F32, features, labels, Active::All, false)
-    }
-
-    fn score_in(
+    pub(crate) fn score_in(
         &self,
         precision: Precision,
         features: &[f32],
@@ -306,8 +324,7 @@ impl Head {
 
     /// Rows that take part.
     fn count(&self, scored: &Scored) -> usize {
-        let active = scored.active.as_ref();
-        active.map_or(self.rows.len(), |(rows, _)| rows.len())
+        scored.count(self.rows.len())
     }
 
     /// Rows of length 1.
@@ -485,6 +502,12 @@ impl Scored {
     /// Forgets the products, which are then computed again.
     pub(crate) fn forget_products(&mut self) {
         self.products = Vec::new();
+    }
+
+    /// Rows that take part, of so many.
+    pub(crate) fn count(&self, all: usize) -> usize {
+        let active = self.active.as_ref();
+        active.map_or(all, |(rows, _)| rows.len())
     }
 
     fn row(&self, place: usize) -> usize {

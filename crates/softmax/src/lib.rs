@@ -8,6 +8,8 @@
 //!
 //! A trainer uses a [`ClassHead`]: it chooses the classes of a step ([`HeadKind`]) and does all of the above.
 //!
+//! A [`Pass`] is the loss of a batch over weights that belong to the caller, with its gradients.
+//!
 //! [`Neighbours`] are the exact nearest classes of each class, [`Graph`] is a rank's part of them, and selects active
 //! classes (KNN softmax).
 //!
@@ -22,6 +24,7 @@ mod rows;
 mod chunk;
 mod gradients;
 mod head;
+mod pass;
 
 mod best;
 mod clusters;
@@ -53,6 +56,7 @@ pub use index::{ClassIndex, Number, compared};
 pub use logits::{Logits, Margin};
 pub use means::Means;
 pub use neighbours::Neighbours;
+pub use pass::{Pass, PassGradients};
 pub use pelton_kernels::Precision;
 pub use rounded_index::{IndexArrays, IndexShape};
 pub use rows::{ClassRows, Rule, Update};

@@ -32,7 +32,7 @@ use rayon::prelude::*;
 use crate::clusters::{assign, centres};
 use crate::draws::{in_parts, of_parts};
 use crate::error::HeadError;
-use crate::head::{Head, Scratch};
+use crate::head::{Head, Scratch, Table};
 
 /// Classes from which on there are lists.
 pub(crate) const LISTED: u64 = 32_768;

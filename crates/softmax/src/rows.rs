@@ -8,6 +8,7 @@ use pelton_kernels::sums::dot;
 use rayon::prelude::*;
 
 use crate::error::HeadError;
+use crate::head::Table;
 
 /// How class weights change.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,6 +148,25 @@ impl Wait {
     };
 }
 
+impl Table for ClassRows {
+    fn d(&self) -> usize {
+        self.d
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn row(&self, row: usize) -> &[f32] {
+        self.row(row)
+    }
+
+    fn row_of(&self, class: u64) -> Option<usize> {
+        let is_here = self.classes().contains(&class);
+        is_here.then(|| (class - self.first) as usize)
+    }
+}
+
 /// Momentum below which a row has come to rest.
 const REST: f32 = 1e-12;
 
@@ -242,12 +262,6 @@ impl ClassRows {
     /// Weights of the row with this index on this rank.
     pub fn row(&self, row: usize) -> &[f32] {
         &self.weights[row * self.d..][..self.d]
-    }
-
-    /// Row of a class, if it is this rank's.
-    pub(crate) fn row_of(&self, class: u64) -> Option<usize> {
-        let is_here = self.classes().contains(&class);
-        is_here.then(|| (class - self.first) as usize)
     }
 
     /// Moves these rows, ascending, by the momentum of the steps that they waited.

@@ -9,6 +9,7 @@ use super::*;
 mod estimates;
 mod heads;
 mod near;
+mod pass;
 mod rows;
 
 const D: usize = 7;
