@@ -1,19 +1,25 @@
-"""Heads of ``pelton.heads`` in PyTorch operators: accuracy, speed and graph time, on a device or on CPU tensors.
+"""``pelton.heads`` and what fills a device: accuracy, speed, and how long a GPU waits for pictures.
 
-    python bench/device_heads.py accuracy --classes 20000 --views 27 --head full knn:10:0.1 sampled:0.1 --seeds 5
-    python bench/device_heads.py speed --classes 1000000 --dim 512 --batch 1024 --precision bfloat16
-    python bench/device_heads.py graph --classes 1000000 --dim 512
+    python bench/device_heads.py accuracy --classes 5000 --views 27 --batch 256 --head full knn:10:0.1 sampled:0.1 near:0.1
+    python bench/device_heads.py speed --device cuda --classes 1000000 --dim 512 --batch 1024 --precision bfloat16
+    python bench/device_heads.py feed --device cuda
 
-Accuracy is that of a net of two hidden layers of 256 on a mixture of classes (``demo:classes``), over views that were not
+The last two take less than eight minutes on one GPU. ``speed`` is a step of loss and gradients, without an update, in turns:
+``chunked`` is `linear` and `cross_entropy` for 64 examples at a time, ``linear_cross_entropy`` PyTorch's function where it exists.
+``feed`` trains ResNet-18 on a tar of JPEG pictures, on one batch over and over, and from torchvision's folder. Accuracy is that of a net of two hidden layers of 256 on a mixture of classes (``demo:classes``), over views that were not
 trained. Each line of output is a row of CSV; ``--head`` takes several, one after another.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import math
+import statistics
+import tarfile
 import tempfile
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +56,7 @@ def net(embedding: int) -> nn.Module:
 
 def head_of(text: str, classes: int, dim: int, arguments: argparse.Namespace, seed: int) -> KnnSoftmax:
     kind, *numbers = text.split(":")
-    names = {"full": [], "knn": ["k", "budget", "drawn"], "sampled": ["budget"]}[kind]
+    names = {"full": [], "knn": ["k", "budget", "drawn"], "sampled": ["budget"], "near": ["budget"]}[kind]
     setting: dict[str, Any] = dict(zip(names, map(float, numbers), strict=False))
     if "k" in setting:
         setting["k"] = int(setting["k"])
@@ -63,10 +69,10 @@ def head_of(text: str, classes: int, dim: int, arguments: argparse.Namespace, se
         correct=arguments.correct,
         centre=arguments.centre,
         momentum=arguments.momentum,
+        sparse=kind != "full",
         seed=seed,
         device=arguments.device,
-        precision=arguments.precision,
-        compile=arguments.compile,
+        dtype=getattr(torch, arguments.precision),
     )
 
 
@@ -94,7 +100,7 @@ def accuracy(arguments: argparse.Namespace) -> None:
                 # As `step:5,8:0.1` of ten epochs; the first steps warm up.
                 factor = 0.1 ** sum(epoch >= part * arguments.epochs for part in (0.5, 0.8)) if arguments.epochs > 1 else 1.0
                 at = time.perf_counter()
-                if spelled.startswith("knn"):
+                if spelled.startswith("knn") and (epoch or arguments.begin == "means"):
                     head.rebuild_graph()
                     if device != "cpu":
                         torch.cuda.synchronize()
@@ -129,97 +135,121 @@ def accuracy(arguments: argparse.Namespace) -> None:
                   flush=True)
 
 
-def timed(arguments: argparse.Namespace, work: Any, times: int) -> list[float]:
-    found = []
-    for _ in range(times):
-        if arguments.device != "cpu":
-            torch.cuda.synchronize()
-        began = time.perf_counter()
-        work()
-        if arguments.device != "cpu":
-            torch.cuda.synchronize()
-        found.append(time.perf_counter() - began)
-    return sorted(found)
+def finish(device: str) -> None:
+    if device != "cpu":
+        torch.cuda.synchronize()
 
 
 def speed(arguments: argparse.Namespace) -> None:
-    """Milliseconds of a step of the head alone (forward, backward, update), and what its products make of the peak."""
-    print("head,classes,dim,batch,precision,active,ms_median,ms_least,tflops,share_of_product,gib", flush=True)
-    device = arguments.device
+    classes, dim, batch, device = arguments.classes, arguments.dim, arguments.batch, arguments.device
     dtype = getattr(torch, arguments.precision)
-    size = 8192 if device != "cpu" else 1024
-    a = torch.randn(size, size, device=device).to(dtype)
-    seconds = timed(arguments, lambda: a @ a, 12)[6]
-    peak = 2 * size**3 / seconds
-    print(f"# product of {size} x {size}: {peak / 1e12:.1f} TFLOP/s", flush=True)
-    random = torch.Generator(device).manual_seed(0)
-    for spelled in arguments.head:
-        head = head_of(spelled, arguments.classes, arguments.dim, arguments, 0)
-        if spelled.startswith("knn"):
-            # Random neighbours are as many as real ones.
-            k = head._native.setting["k"]
-            ids = torch.randint(arguments.classes, (arguments.classes, k), device=device, generator=random).int()
-            ids[:, 0] = torch.arange(arguments.classes, device=device)
-            from pelton._device_rows import Graph
+    torch.manual_seed(0)
+    weight = nn.Parameter((torch.randn(classes, dim, device=device) * 0.05).to(dtype))
+    x = torch.randn(batch, dim, device=device).to(dtype).requires_grad_()
+    target = torch.randint(classes, (batch,), device=device)
+    loss, budget = pelton.partial_cross_entropy, arguments.budget
+    choosers = {
+        "sampled": pelton.choose.Sampled(classes, budget).to(device),
+        "knn": pelton.choose.Knn(classes, 10, budget).to(device),
+        "near": pelton.choose.Near(classes, budget).to(device),
+    }
+    # As many as real ones.
+    choosers["knn"].graph = torch.randint(classes, (classes, 10), device=device).int()
 
-            head._native.graph = Graph.divide(ids, range(arguments.classes), head._native.ranks)
-        features = torch.randn(arguments.batch, arguments.dim, device=device, generator=random).requires_grad_()
+    def chunked() -> None:
+        for part, of in zip(x.split(64), target.split(64), strict=True):
+            (nn.functional.cross_entropy(part @ weight.t(), of, reduction="sum") / batch).backward()
 
-        def step() -> None:
-            labels = torch.randint(arguments.classes, (arguments.batch,), device=device, generator=random)
-            head(features, labels).backward()
-            head.step(0.1)
-
-        timed(arguments, step, 5)
-        if device != "cpu":
-            torch.cuda.reset_peak_memory_stats()
-        times = timed(arguments, step, arguments.times)
-        middle = times[len(times) // 2]
-        floats = 8 * arguments.batch * head.active * arguments.dim / middle
-        memory = torch.cuda.max_memory_allocated() / 2**30 if device != "cpu" else 0.0
-        print(f"{spelled},{arguments.classes},{arguments.dim},{arguments.batch},{arguments.precision},{head.active},"
-              f"{1e3 * middle:.3f},{1e3 * times[0]:.3f},{floats / 1e12:.2f},{floats / peak:.3f},{memory:.2f}", flush=True)
-        del head
-        if device != "cpu":
-            torch.cuda.empty_cache()
-
-
-def plain(arguments: argparse.Namespace) -> None:
-    """The same of ``Linear`` and ``cross_entropy``, with SGD on all rows."""
-    device, dtype = arguments.device, getattr(torch, arguments.precision)
-    layer = nn.Linear(arguments.dim, arguments.classes, bias=False, device=device, dtype=dtype)
-    optimizer = torch.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
-    features = torch.randn(arguments.batch, arguments.dim, device=device, dtype=dtype).requires_grad_()
-
-    def step() -> None:
-        labels = torch.randint(arguments.classes, (arguments.batch,), device=device)
-        optimizer.zero_grad(set_to_none=True)
-        nn.functional.cross_entropy(layer(features), labels).backward()
-        optimizer.step()
-
-    timed(arguments, step, 3)
-    times = timed(arguments, step, arguments.times)
-    print(f"linear,{arguments.classes},{arguments.dim},{arguments.batch},{arguments.precision},{arguments.classes},"
-          f"{1e3 * times[len(times) // 2]:.3f},{1e3 * times[0]:.3f}", flush=True)
+    sides: dict[str, Callable[[], None]] = {"chunked": chunked, "full": lambda: loss(x, weight, target).backward()}
+    if hasattr(nn.functional, "linear_cross_entropy") and hasattr(nn, "LinearCrossEntropyOptions"):
+        options = nn.LinearCrossEntropyOptions()
+        sides["linear_cross_entropy"] = lambda: nn.functional.linear_cross_entropy(x, weight, target, options=options).backward()
+    for name, chooser in choosers.items():
+        sides[name] = lambda chooser=chooser: loss(x, weight, target, chooser, sparse=True).backward()
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    print("side,classes,dim,batch,precision,round,ms", flush=True)
+    for turn in range(-2, arguments.times):
+        for name, side in sides.items():
+            weight.grad = x.grad = None
+            finish(device)
+            began = time.perf_counter()
+            side()
+            finish(device)
+            if turn >= 0:
+                times[name].append(1e3 * (time.perf_counter() - began))
+                print(f"{name},{classes},{dim},{batch},{arguments.precision},{turn},{times[name][-1]:.3f}", flush=True)
+    plain = statistics.median(times["chunked"])
+    for name, of in times.items():
+        print(f"# {name}: {statistics.median(of):.2f} ms, {statistics.median(of) / plain:.3f} of chunked", flush=True)
 
 
-def graph(arguments: argparse.Namespace) -> None:
-    """Seconds of the exact graph, and how many of its neighbours are those of products in f32."""
-    head = head_of(f"knn:{arguments.k}:0.1", arguments.classes, arguments.dim, arguments, 0)
-    seconds = timed(arguments, head.rebuild_graph, 1)[0]
-    ids = head._native.graph.ids
-    asked = torch.randperm(arguments.classes, device=arguments.device)[:2000]
-    unit = nn.functional.normalize(head.weight.float())
-    expected = (unit[asked] @ unit.t()).topk(arguments.k).indices
-    found = (expected[:, :, None] == ids[asked].long()[:, None, :]).any(2).double().mean()
-    floats = 2 * arguments.classes**2 * arguments.dim / seconds
-    print(f"graph,{arguments.classes},{arguments.dim},{arguments.k},{arguments.precision},{seconds:.3f} s,"
-          f"{floats / 1e12:.1f} TFLOP/s,recall {found:.6f}", flush=True)
+def feed(arguments: argparse.Namespace) -> None:
+    """The share of time that a device waits for its next batch: seconds beyond those of one batch over and over."""
+    import torchvision
+    from PIL import Image
+
+    device = arguments.device
+    generator = torch.Generator().manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        tar = Path(folder) / "pictures.tar"
+        with tarfile.open(tar, "w") as file:
+            for number in range(arguments.pictures):
+                # Smooth noise: about as many bytes as a photograph.
+                small = torch.rand(3, 32, 32, generator=generator)[None]
+                picture = nn.functional.interpolate(small, size=(300, 400), mode="bicubic")[0].clamp(0, 1)
+                stored = io.BytesIO()
+                Image.fromarray((255 * picture).byte().permute(1, 2, 0).numpy()).save(stored, "JPEG", quality=90)
+                of_class = Path(folder) / "pictures" / f"{number % 10}"
+                of_class.mkdir(parents=True, exist_ok=True)
+                (of_class / f"{number:05}.jpg").write_bytes(stored.getvalue())
+                for suffix, data in (("jpg", stored.getvalue()), ("cls", str(number % 10).encode())):
+                    member = tarfile.TarInfo(f"{number:05}.{suffix}")
+                    member.size = len(data)
+                    file.addfile(member, io.BytesIO(data))
+        decoded = pelton.load(str(tar)).shuffle().decode("jpg")
+        pipeline = decoded.random_resized_crop(224).flip().normalise().batch(arguments.batch)
+        transforms = torchvision.transforms
+        steps = [transforms.RandomResizedCrop(224), transforms.RandomHorizontalFlip(), transforms.ToTensor(),
+                 transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))]
+        others = torchvision.datasets.ImageFolder(str(Path(folder) / "pictures"), transforms.Compose(steps))
+        loader = torch.utils.data.DataLoader(
+            others, arguments.batch, shuffle=True, num_workers=arguments.workers, drop_last=True, pin_memory=device != "cpu"
+        )
+        first = next(iter(pipeline.torch("cpu")))
+        moved = next(iter(pipeline.torch(device)))
+        assert all(torch.equal(first[name], moved[name].cpu()) for name in ("image", "label")), "bytes differ on the device"
+        print("# batches on the device have equal bytes", flush=True)
+        net = torchvision.models.resnet18(num_classes=10).to(device)
+        optimizer = torch.optim.SGD(net.parameters(), 0.01)
+        batches = arguments.pictures // arguments.batch
+        fixed = [(moved["image"], moved["label"])] * batches
+        sides: dict[str, Callable[[], Iterable[Any]]] = {
+            "synthetic": lambda: fixed,
+            "pelton": lambda: ((batch["image"], batch["label"]) for batch in pipeline.torch(device)),
+            "torchvision": lambda: ((x.to(device, non_blocking=True), y.to(device, non_blocking=True)) for x, y in loader),
+        }
+        print("side,epoch,pictures,seconds", flush=True)
+        for epoch in range(-1, arguments.times):
+            for name, side in sides.items():
+                finish(device)
+                began, count = time.perf_counter(), 0
+                for x, y in side():
+                    if len(x) < arguments.batch:
+                        continue
+                    optimizer.zero_grad()
+                    with torch.autocast(device, torch.bfloat16):
+                        loss = nn.functional.cross_entropy(net(x), y.long())
+                    loss.backward()
+                    optimizer.step()
+                    count += len(x)
+                finish(device)
+                if epoch >= 0:
+                    print(f"{name},{epoch},{count},{time.perf_counter() - began:.3f}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["accuracy", "speed", "plain", "graph"])
+    parser.add_argument("what", choices=["accuracy", "speed", "feed"])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--precision", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--classes", type=int, default=5000)
@@ -239,11 +269,12 @@ def main() -> None:
     parser.add_argument("--correct", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--times", type=int, default=30)
-    parser.add_argument("--k", type=int, default=10)
-    parser.add_argument("--compile", action="store_true", help="fuse passes over logits with torch.compile")
+    parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--budget", type=float, default=0.1)
+    parser.add_argument("--pictures", type=int, default=6400)
+    parser.add_argument("--workers", type=int, default=16, help="of torchvision's loader")
     arguments = parser.parse_args()
-    {"accuracy": accuracy, "speed": speed, "plain": plain, "graph": graph}[arguments.what](arguments)
+    {"accuracy": accuracy, "speed": speed, "feed": feed}[arguments.what](arguments)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import pelton
 
 PAGE = Path(__file__).parents[1] / "docs" / "api.md"
 FUNCTIONS = ["load", "from_arrays", "from_sequence", "from_generator", "from_manifest", "concat", "mix", "collate", "partial_cross_entropy"]
-CHOOSERS = ["Sampled", "Knn", "Near"]
+#: Of modules: their classes with their constructors.
+KINDS = {"choose": ["Sampled", "Knn", "Near"], "heads": ["KnnSoftmax", "ClassIndex"], "optim": ["SGD", "LARS", "AdamW"]}
 CLASSES = ["Pipeline", "Batch", "Ragged", "Dataset"]
 ERRORS = ["ConfigurationError", "DataError", "BadRecordError", "StateError"]
 
@@ -44,9 +45,15 @@ def page() -> str:
     for name in FUNCTIONS:
         function = getattr(pelton, name)
         parts.append(f"## `pelton.{signature(name, function)}`\n\n{text_of(function)}")
-    for name in CHOOSERS:
-        kind = getattr(pelton.choose, name)
-        parts.append(f"## `pelton.choose.{signature(name, kind.__init__)}`\n\n{text_of(kind)}")
+    for module, names in KINDS.items():
+        for name in names:
+            kind = getattr(getattr(pelton, module), name)
+            made = "" if name == "ClassIndex" else signature(name, kind.__init__)
+            parts.append(f"## `pelton.{module}.{made or name}`\n\n{text_of(kind)}")
+            for member, value in members(kind):
+                if value.__doc__:
+                    heading = member if isinstance(value, property) else signature(member, value)
+                    parts.append(f"### `{heading}`\n\n{text_of(value)}")
     for name in CLASSES:
         kind = getattr(pelton, name)
         parts.append(f"## `pelton.{name}`\n\n{text_of(kind)}")

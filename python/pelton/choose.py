@@ -23,7 +23,7 @@ from ._ranks import Ranks
 
 
 class Chooser(torch.nn.Module):
-    """What choosers have in common: a share of the classes, and draws."""
+    """What choosers have in common: a share of the classes, and draws that follow from ``seed`` and the step."""
 
     step: Tensor
 
@@ -83,7 +83,7 @@ class Sampled(Chooser):
 
 class Knn(Chooser):
     """The targets, the ``k`` nearest classes of each, nearest first, and even draws, up to ``budget``; the share ``drawn`` of it
-    is always drawn (KNN softmax: Song et al., KDD 2020, where ``drawn`` is 0).
+    is always drawn (KNN softmax: Song et al., KDD 2020, where ``drawn`` is 0). ``correct`` is that of `Sampled`.
 
     Call `rebuild` with the weights before the first step and now and then; random first weights have no useful neighbours. With
     ``group``, as `pelton.partial_cross_entropy` has it, ``classes`` are those of this rank, and the nearest are found among those of

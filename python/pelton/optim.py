@@ -96,7 +96,8 @@ class _ByRows(torch.optim.Optimizer):
 
 
 class SGD(_ByRows):
-    """g ← g + βw; v ← m·v + g; w ← w − lr·v, as `torch.optim.SGD`, for gradients of some rows too.
+    """g ← g + βw; v ← m·v + g; w ← w − lr·v, as `torch.optim.SGD`, for gradients of some rows too; ``params``, ``lr``, ``momentum`` m
+    and ``weight_decay`` β are as there.
 
     A row without a gradient moves on with its velocity, as if its gradient were 0: late, in all steps that it waited at once,
     when it next has a gradient or with `settle`, which to call before the weights are measured or saved. A
@@ -182,7 +183,7 @@ class SGD(_ByRows):
 
 
 class LARS(SGD):
-    """λ = trust·‖w‖ / (‖g‖ + β‖w‖); v ← m·v + lr·λ·(g + βw); w ← w − v (You et al., 2017, Algorithm 1), for gradients of some
+    """LARS, of ``params``: λ = trust·‖w‖ / (‖g‖ + β‖w‖); v ← m·v + lr·λ·(g + βw); w ← w − v (You et al., 2017, Algorithm 1), for gradients of some
     rows too; rows wait as in `SGD`. With ``group``, a process group or True, ranks have the rows of a parameter, and the norms are
     those of all of it.
     """
@@ -206,7 +207,8 @@ class LARS(SGD):
 
 
 class AdamW(_ByRows):
-    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019), for gradients of some rows too.
+    """Adam with weight decay apart from the gradient (Loshchilov and Hutter, 2019), for gradients of some rows too; ``params``, ``lr``,
+    ``betas``, ``eps`` and ``weight_decay`` are those of `torch.optim.AdamW`.
 
     A row without a gradient does not move, and its means do not decay, as with `torch.optim.SparseAdam`. The bias of the means is
     corrected by the steps of the row itself, so that one which takes part late begins like the others. With dense gradients it is

@@ -35,6 +35,12 @@ def test_every_parameter_is_explained(api: Any) -> None:
     things = [(name, getattr(pelton, name)) for name in api.FUNCTIONS]
     for name in api.CLASSES:
         things += [(f"{name}.{member}", value) for member, value in api.members(getattr(pelton, name)) if inspect.isfunction(value)]
+    for module, kinds in api.KINDS.items():
+        for kind in (getattr(getattr(pelton, module), name) for name in kinds):
+            things += [(f"{kind.__name__}.{member}", value) for member, value in api.members(kind) if inspect.isfunction(value) and value.__doc__]
+            base = " ".join(filter(None, map(inspect.getdoc, kind.__mro__[:2])))
+            for parameter in list(inspect.signature(kind.__init__).parameters)[1:]:
+                assert kind.__name__ == "ClassIndex" or parameter in base, f"{kind.__name__} does not explain `{parameter}`"
     for name, function in things:
         text = inspect.getdoc(function)
         assert text, f"{name} has no documentation"
