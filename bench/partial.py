@@ -1,6 +1,6 @@
 """A step of the cross-entropy over very many classes in PyTorch: loss and gradients, and with `-step` also SGD with momentum.
 
-python bench/partial.py [ROUNDS] > bench/results/partial.csv
+python bench/partial.py [ROUNDS [chunked]] > bench/results/partial.csv
 
 100 000 classes, 128 features, 256 examples, f32 on the CPU; sides take turns, a line a round with milliseconds of wall time.
 `plain` is `linear` and `cross_entropy`, `chunked` PyTorch's `linear_cross_entropy` with chunks where it exists, `full` and the

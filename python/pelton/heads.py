@@ -74,7 +74,7 @@ class KnnSoftmax(torch.nn.Module):
     ``class_weights``, ``label_smoothing``, ``softcap``, ``z_loss``, ``reduction`` and ``sparse`` are those of
     `pelton.partial_cross_entropy`; ``class_weights`` count in training only. An example with the label −1 or −100 has no loss.
 
-    ``weight`` is a parameter ``[classes, dim]``, for an optimiser of your choice, or for `step`: SGD with ``momentum``, LARS where
+    ``weight`` is a parameter ``[classes, dim]`` of the ``dtype``, on the ``device``, with first rows and draws by ``seed``, for an optimiser of your choice, or for `step`: SGD with ``momentum``, LARS where
     ``trust`` is given, or AdamW where ``betas`` are, with ``eps`` (`pelton.optim`); all of them and ``weight_decay`` can be changed
     between steps. ``sparse`` gives its gradient by rows, which `step`, `pelton.optim` and `torch.optim.SparseAdam` take.
 
@@ -242,7 +242,7 @@ class KnnSoftmax(torch.nn.Module):
 
     @torch.no_grad()
     def step(self, lr: float, scale: float | None = None) -> bool:
-        """Moves the weights by their gradient, and drops it.
+        """Moves the weights by their gradient with the rate ``lr``, and drops it.
 
         ``scale`` is the factor on the losses, as ``GradScaler.get_scale()`` returns it until ``update()``: a step with a gradient that
         is not finite is then left out. Returns whether the step was taken."""

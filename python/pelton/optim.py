@@ -123,14 +123,19 @@ class SGD(_ByRows):
             gradient = gradient.add(weights, alpha=group["weight_decay"])
         if isinstance(of_gradient, Tensor):
             gradient = of_gradient * gradient
-        if momentum:
+        if rows is None and p.dtype == gradient.dtype:
+            if momentum:
+                gradient = state["velocity"].mul_(momentum).add_(gradient)
+            p.add_(gradient, alpha=-along)
+        elif momentum:
             velocity = state["velocity"]
             gradient = gradient.add(velocity if rows is None else velocity[rows], alpha=momentum)
             if rows is None:
                 velocity.copy_(gradient)
             else:
                 velocity.index_copy_(0, rows, gradient)
-        self._write(p, rows, weights - along * gradient, state["step"])
+        if rows is not None or p.dtype != gradient.dtype:
+            self._write(p, rows, weights - along * gradient, state["step"])
         state["step"] += 1
         if momentum and (rows is not None or "waits" in state):
             self._wait(p, state, rows, momentum, along)
@@ -164,6 +169,8 @@ class SGD(_ByRows):
         if "waits" not in state:
             return
         seen = state["seen"] if rows is None else state["seen"][rows]
+        if seen.device.type == "cpu" and bool((seen == state["step"]).all()):
+            return
         moved, kept = state["waits"][seen].to(state["velocity"].dtype).reshape(len(seen), 2, *[1] * (p.ndim - 1)).unbind(1)
         velocity = state["velocity"] if rows is None else state["velocity"][rows]
         weights = (p if rows is None else p[rows]).to(velocity.dtype) - moved * velocity

@@ -649,7 +649,7 @@ def run_ranks(ranks: int, folder: Path, program: str) -> list[subprocess.Popen[s
 
     def start(rank: int) -> subprocess.Popen[str]:
         # PyTorch's own threads may otherwise end the interpreter that waits for them.
-        whole = f"{RANK}{program}\nif torch.distributed.is_initialized():\n    torch.distributed.destroy_process_group()\n"
+        whole = f"{RANK}{program}\nif dist.is_initialized():\n    dist.destroy_process_group()\nsys.stdout.flush()\nos._exit(0)\n"
         command = [sys.executable, "-c", whole, str(rank), str(ranks), str(folder)]
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
