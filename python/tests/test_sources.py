@@ -524,3 +524,29 @@ def test_tokens_of_litdata_are_documents(tmp_path: Path) -> None:
     index.write_text(index.read_text().replace("no_header_tensor:18", "jpeg"))
     with pytest.raises(pelton.DataError, match='its chunks of tokens are "jpeg", and not tensors without a head'):
         next(iter(pelton.load(tmp_path / "wide").batch(4, collate="ragged")))
+
+
+def test_sparse_rows_are_indices_and_values(tmp_path: Path) -> None:
+    """As an embedding bag takes them; LIBSVM counts features from 1."""
+    rng = np.random.default_rng(0)
+    rows = [(np.sort(rng.choice(40_000, rng.integers(0, 9), replace=False)), rng.integers(0, 3)) for _ in range(30)]
+    lines = [f"{label} " + " ".join(f"{index + 1}:{index % 7 + 0.5}" for index in indices) for indices, label in rows]
+    path = tmp_path / "rows.svm"
+    path.write_text("\n".join(lines) + "\n")
+    source = pelton.load(str(path))
+    assert source.fields == [("indices", "int64", [None]), ("values", "float32", [None])]
+    seen = []
+    for batch in source.shuffle(seed=1).batch(8, collate="pad"):
+        for at, record in enumerate(batch.ids):
+            indices, label = rows[record]
+            count = batch["indices_lengths"][at]
+            assert (batch["indices"][at, :count] == indices).all() and count == len(indices) == batch["values_lengths"][at]
+            assert (batch["values"][at, :count] == indices % 7 + 0.5).all() and batch["label"][at] == label
+            seen.append(record)
+    assert sorted(seen) == list(range(30))
+    assert (source.dataset()[7]["indices"] == rows[7][0]).all()
+    counted = source.map(lambda sample: {"count": np.int64(len(sample["indices"]))}).batch(30)
+    assert (next(iter(counted))["count"] == [len(indices) for indices, _ in rows]).all()
+    path.write_text("3,7 1:0.5\n")
+    with pytest.raises(pelton.DataError, match=r"several labels, .*3,7.*examples/xmc.py"):
+        next(iter(pelton.load(str(path), format="libsvm").batch(1)))

@@ -555,11 +555,6 @@ pub(crate) fn check(
     assert!(options.rank < options.world_size, "rank of the world");
     assert!(options.part.0 < options.part.1, "part of the steps");
     let of_bytes = dataset.layout() == Layout::Bytes;
-    if dataset.layout() == Layout::Sparse {
-        return refuse(
-            "sparse rows cannot be collated into batches; use `train linear`, or dense rows",
-        );
-    }
     if !of_bytes
         && (!(stream.echo().is_none() && stream.batch_echo().is_none())
             || options.auto_echo.is_some())

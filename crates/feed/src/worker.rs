@@ -471,7 +471,16 @@ impl<'s> Worker<'s> {
     fn record<'r>(&mut self, row: Row<'r>) -> Result<Sample<'r>, String> {
         let value = match (row, self.shared.contents) {
             (Row::Bytes(bytes), Contents::Fields) => return self.fields_of(bytes),
-            (Row::Sparse { .. }, _) => return Err("sparse rows have no samples".to_owned()),
+            (Row::Sparse { indices, values }, _) => {
+                let columns: Vec<i64> = indices.iter().map(|&index| index.into()).collect();
+                let columns = Cow::Owned(bytemuck::cast_slice(&columns).to_vec());
+                let columns = Value::Numbers(DType::I64, vec![indices.len()], columns);
+                let names = Row::SPARSE_FIELDS.map(Arc::from);
+                let mut sample = Sample::new(&names[0], columns);
+                let values = Value::Floats(vec![values.len()], Cow::Borrowed(values));
+                sample.set(&names[1], values);
+                return Ok(sample.with_spare(std::mem::take(&mut self.own.spare)));
+            }
             (Row::Dense(values), _) => Value::Floats(vec![values.len()], Cow::Borrowed(values)),
             (
                 Row::Bytes(bytes),

@@ -11,7 +11,7 @@ use pelton_data::{
 };
 use pelton_feed::settings::{some, value};
 use pelton_feed::{DecodeSetting, PipelineConfig, settings};
-use pelton_format::{ClassMap, Contents, Schema};
+use pelton_format::{ClassMap, Contents, Layout, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
@@ -350,6 +350,12 @@ pub(crate) fn resolved(
             "{}: has the fields {}, but a net reads image (pictures as bytes) or features (vectors), and label; save the arrays under these names, or give `decode` if pictures are encoded",
             data.paths[0].display(),
             fields.names()
+        )));
+    }
+    if data.dataset.layout() == Layout::Sparse {
+        return Err(TrainError::config(format!(
+            "{}: has sparse rows, and a net reads pictures or dense vectors; use `train linear`, or from Python a net that begins with an embedding bag",
+            data.paths[0].display()
         )));
     }
     // Encoded images must be decoded.

@@ -42,7 +42,7 @@ use crate::record::mixing::mix;
 use crate::record::options::{OpenOptions, RowLayout};
 use crate::record::rows::fields::{LABEL, RecordFields};
 use crate::record::rows::scale::Scale;
-use crate::record::rows::{Layout, Rows};
+use crate::record::rows::{Layout, Row, Rows};
 use crate::samples::shard::folder::shards;
 use crate::text::tables::{Codes, Coding, ColumnUse, code};
 
@@ -374,7 +374,7 @@ impl Dataset {
             (_, Layout::Dense { width }, _) => {
                 FieldSpec::new("features", DType::F32, &[Some(width)])
             }
-            (_, Layout::Sparse, _) => FieldSpec::new("features", DType::F32, &[None]),
+            (_, Layout::Sparse, _) => return Row::sparse_fields(),
             (Contents::Text | Contents::Tokens { .. }, ..) => of_bytes("text"),
             (Contents::Members, ..) => of_bytes("members"),
             _ => of_bytes("bytes"),

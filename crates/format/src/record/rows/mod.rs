@@ -12,6 +12,8 @@ pub(crate) mod scale;
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use pelton_batch::{DType, FieldSpec, FieldSpecs};
+
 use crate::record::error::Fault;
 use crate::record::rows::fields::{FieldWriter, RecordFields};
 use crate::record::rows::scale::Scale;
@@ -45,6 +47,18 @@ pub enum Row<'a> {
     },
     /// A string of bytes.
     Bytes(&'a [u8]),
+}
+
+impl Row<'_> {
+    /// The fields of a sparse row in a batch: feature indices and their values.
+    pub const SPARSE_FIELDS: [&'static str; 2] = ["indices", "values"];
+
+    /// Their types.
+    pub(crate) fn sparse_fields() -> FieldSpecs {
+        let [indices, values] = Row::SPARSE_FIELDS;
+        let of = |name, dtype| FieldSpec::new(name, dtype, &[None]);
+        FieldSpecs(vec![of(indices, DType::I64), of(values, DType::F32)])
+    }
 }
 
 /// A segment of decoded rows of one layout. A label is an index into the data set's label list.

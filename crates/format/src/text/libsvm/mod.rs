@@ -46,6 +46,12 @@ pub fn decode_libsvm_line(
         return Err(Fault::NO_RECORD);
     }
     at += label.len();
+    if label.contains(&b',') {
+        return Err(Fault::new(format!(
+            "has several labels, {}: read the file with format \"text\" and split its lines in a function, as examples/xmc.py does",
+            excerpt(label)
+        )));
+    }
     let value = parse_f64(label).map_err(|_| Fault::bad_label(&excerpt(label)))?;
     let value = checked_label(value, || excerpt(label))?;
     at = after_query(bytes, at)?;
