@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -405,7 +406,8 @@ def _native(
         counts = torch.ones(len(rows)) if correction is None else correction.exp()
         active = (rows.numpy(), counts.float().numpy())
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    given: list[Any] = [of.detach().contiguous().numpy() for of in (x, weight, target, factor.float())]
+    # Not `numpy()`, after which FSDP can no longer free the memory of a parameter.
+    given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target, factor.float())]
     found = _pelton.class_losses(given[0], given[1], given[2], given[3], active, logits, half, torch.get_num_threads(), learns)
     if found is None:
         return None

@@ -13,6 +13,7 @@ import math
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -126,7 +127,7 @@ class Knn(Chooser):
         ranks, self._divided = self._ranks, None
         if ranks is None and weight.device.type == "cpu" and weight.dtype == torch.float32:
             k = min(self.k, len(weight))
-            found = _pelton.nearest_classes(weight.detach().contiguous().numpy(), k, torch.get_num_threads())
+            found = _pelton.nearest_classes(np.from_dlpack(weight.detach().contiguous()), k, torch.get_num_threads())
             self.graph = torch.from_numpy(found).int()
             return
         unit = torch.nn.functional.normalize(weight.detach().float(), dim=1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed
 from torch import Tensor
@@ -350,7 +351,7 @@ class KnnSoftmax(torch.nn.Module):
         given = [of.detach().float().cpu().contiguous() for of in (self.weight, self.weight[:0] if sample is None else sample)]
         if self.mean is not None and sample is not None:
             given[1] = given[1] - self.mean.cpu()
-        weights, queries = (of.numpy() for of in given)
+        weights, queries = (np.from_dlpack(of) for of in given)
         mean = [] if self.mean is None else self.mean.tolist()
         return ClassIndex(_pelton.ClassIndex(weights, self.scale is not None, queries, mean, self.seed & MASK, torch.get_num_threads()))
 

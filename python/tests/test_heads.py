@@ -814,3 +814,52 @@ said(lambda: head.index())
         assert "wrap the net alone" in lines[1]
         assert "1 classes cannot be divided over 2 ranks" in lines[2]
         assert "needs all classes" in lines[3] and "needs all classes" in lines[4]
+
+
+def test_ddp_and_fsdp_wrap_the_whole(tmp_path: Path) -> None:
+    """As one process with the batches of both."""
+    program = """
+class Whole(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net, self.head = torch.nn.Linear(DIM, DIM), KnnSoftmax(CLASSES, DIM, kind, budget=0.6)
+
+    def forward(self, features, labels):
+        return self.head(self.net(features), labels)
+
+for kind in ("full", "sampled"):
+    found = {}
+    for way in ("alone", "ddp", "fsdp"):
+        whole = Whole(kind)
+        if way == "ddp":
+            whole = torch.nn.parallel.DistributedDataParallel(whole)
+        elif way == "fsdp":
+            from torch.distributed.fsdp import fully_shard
+            for part in (whole.net, whole.head, whole):
+                fully_shard(part)
+        optimizer = torch.optim.AdamW(whole.parameters(), 0.01)
+        for step in range(6):
+            features, labels = examples(16, step)
+            if way != "alone":
+                features, labels = features[rank::2], labels[rank::2]
+            loss = whole(features, labels)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(whole.parameters(), 1.0)
+            optimizer.step()
+            loss = loss.detach().clone()
+            if way != "alone":
+                dist.all_reduce(loss)
+                loss /= 2
+        found[way] = loss.item()
+    print(found["alone"], found["ddp"], found["fsdp"])
+"""
+    if not hasattr(pytest.importorskip("torch.distributed.fsdp"), "fully_shard"):
+        pytest.skip(f"SKIPPED: PyTorch {torch.__version__} has no fully_shard")
+    for code, output, errors in results(run_ranks(2, tmp_path, program)):
+        assert code == 0, errors
+        full, sampled = ([float(word) for word in line.split()] for line in output.splitlines())
+        assert max(full) - min(full) < 1e-4 * full[0], full
+        # Ranks have other targets among those that take part.
+        assert max(sampled) - min(sampled) < 0.1 * sampled[0] and sampled[1] == pytest.approx(sampled[2], rel=1e-4), sampled
