@@ -2,6 +2,7 @@
 
 Usage: step_speed.py EXAMPLE [CASE ...]
 EXAMPLE is the built example `step_speed` of the crate pelton-nn. STEPS (20) and THREADS (2) come from the environment.
+`lstm-N` is an LSTM on 32 sentences of N words, for any N, such as the lengths of `pelton buckets`.
 Output: CSV of case, side, step, seconds; a line with the medians and their ratio after each case. PyTorch runs images
 channels last. For AVX2: PELTON_CPU=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2
 MKL_ENABLE_INSTRUCTIONS=AVX2.
@@ -132,7 +133,7 @@ def main():
     torch.set_num_threads(THREADS)
     print("case,side,step,seconds")
     for name in sys.argv[2:] or CASES:
-        case = CASES[name]
+        case = CASES[name] if name in CASES else f"lstm 10000 200 2 32 {int(name.removeprefix('lstm-'))}"
         environment = {**os.environ, "PELTON_THREADS": str(THREADS)}
         ours = subprocess.Popen([sys.argv[1], *case.split()], env=environment, stdin=subprocess.PIPE,
                                 stdout=subprocess.PIPE, text=True)
