@@ -55,6 +55,7 @@ pub(super) fn deepio_nets(
     let count = |at: usize| (PICTURES[at] * shares[at].min(1.0)).round().max(20.0) as u64;
     let counts = [count(0), count(1)];
     let pictures = find(config, &experiment.pictures, counts, context)?;
+    pictures.check(&experiment.nets)?;
     let mut raw = RawRuns::create(&config.out.join("deepio-order-nets.csv"), COLUMNS)?;
     let mut trainings = Trainings::open(&config.out)?;
     for net in &experiment.nets {

@@ -117,6 +117,7 @@ pub(super) fn lirs_dnn(
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
     for set in sets {
         let pictures = find(config, std::slice::from_ref(set), counts, context)?;
+        pictures.check(&experiment.nets)?;
         rows.extend(memory(&pictures, &ways));
         for net in &experiment.nets {
             for is_sorted in [true, false] {

@@ -9,6 +9,7 @@ use pelton_feed::{IMAGE, LABEL};
 use pelton_key::{KeyedRng, Stage, key};
 use pelton_run::{Interrupt, RunContext, RunError};
 use pelton_storage::WholeFile;
+use pelton_train::image::ImageModel;
 use pelton_train::{FitConfig, ImageConfig, TrainError};
 
 use crate::experiment::{NetSetting, SetConfig};
@@ -38,6 +39,16 @@ pub(super) struct Pictures {
 }
 
 impl Pictures {
+    /// Whether these nets can be made for the pictures: better said now than when the turn of the last comes, hours later.
+    pub fn check(&self, nets: &[NetSetting]) -> Result<(), TrainError> {
+        for net in nets {
+            let model: ImageModel = net.model.parse().map_err(TrainError::config)?;
+            let side = padded(net).unwrap_or(self.side as usize);
+            model.net([side, side, 1], 10, net.width)?;
+        }
+        Ok(())
+    }
+
     /// The training of a net on the pictures of a file, evaluated on the test pictures after each epoch.
     pub fn job(
         &self,
@@ -62,16 +73,16 @@ impl Pictures {
             },
             ..ImageConfig::default()
         };
-        // Its five pools leave nothing of 28 × 28; black goes around them.
-        let padded = if net.model.starts_with("vgg") {
-            "crop:32,"
-        } else {
-            ""
-        };
+        let padded = padded(net).map_or(String::new(), |side| format!("crop:{side},"));
         let steps = format!("{padded}normalise:{mean:.4}:{deviation:.4}");
         job.pipeline.augment = steps.parse().ok();
         Ok(job)
     }
+}
+
+/// The side that pictures are brought to with black around them, if the net's five pools leave nothing of 28 × 28.
+fn padded(net: &NetSetting) -> Option<usize> {
+    net.model.starts_with("vgg").then_some(32)
 }
 
 /// The first existing set, with at most this many pictures for training and for testing.
@@ -218,4 +229,35 @@ fn read_some(
     }
     held.order = (0..held.classes.len()).collect();
     Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nets_that_cannot_be_made_are_named_before_any_trains() {
+        let pictures = Pictures {
+            name: String::new(),
+            count: 0,
+            sorted: PathBuf::new(),
+            shuffled: PathBuf::new(),
+            test: PathBuf::new(),
+            side: 28,
+            bytes: 0,
+            moments: [0.5, 0.5],
+        };
+        let net = |model: &str| -> NetSetting {
+            let text = format!("model = \"{model}\"\nwidth = 0.125\nrate = 0.1\nbatch = 8");
+            toml::from_str(&text).unwrap()
+        };
+        let known = ["alexnet", "overfeat", "vgg16", "resnet20"].map(net);
+        pictures.check(&known).unwrap();
+        let small = Pictures {
+            side: 4,
+            ..pictures
+        };
+        assert!(small.check(&known[..1]).is_err());
+        assert!(small.check(&[net("nothing")]).is_err());
+    }
 }

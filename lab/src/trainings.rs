@@ -71,6 +71,8 @@ pub(crate) struct Trainings {
 impl Trainings {
     /// The finished trainings in the folder `out` of a table.
     pub(crate) fn open(out: &Path) -> Result<Trainings, TrainError> {
+        // As `pelton train` does for nets, or memory of each step comes from the system again.
+        pelton_cli::keep_large_blocks();
         Ok(Trainings {
             out: out.to_path_buf(),
             kept: Kept::open(out)?,

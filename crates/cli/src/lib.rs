@@ -42,6 +42,8 @@ use std::ffi::OsString;
 
 use clap::Parser;
 
+#[cfg(feature = "nets")]
+pub use allocation::keep_large_blocks;
 use output::Failure;
 
 /// The command `pelton`: runs the words of a command line (the first names the program) and returns the exit code. Call
