@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -94,10 +95,42 @@ def verdicts() -> dict[str, list[tuple[Effect, str]]]:
         "Table 7: without growth": [(without, without.verdict(-19.3))],
         "Tables 6 and 7, nets": [(ordered, ordered.verdict(0.65))],
     }
+    for batch, sizes in (("32", (2.76, 3.65)), ("128", (3.37, 4.55))):
+        of = bucketed(batch)
+        gains = [(times(of, "none", policy), size) for policy, size in zip(("static:10,20,30,40,50,60", "auto"), sizes)]
+        found[f"{sizes[0]} times as fast with static buckets, {sizes[1]} automatic"] = [(of, of.verdict(size)) for of, size in gains]
     costs = [points(drawn, f"memory {part}, opportunistic", "single pictures", 1.0) for part in ("1/2", "1/4")]
     return {**found, "Figure 8: drawing": [(of, of.equality()) for of in costs]}
+
+
+def bucketed(batch: str) -> dict[str, dict[str, float]]:
+    """Seconds of each timed turn by policy; `none` computes its padding as words."""
+    found: dict[str, dict[str, float]] = {}
+    with open(RESULTS / "reproduce_buckets_trained_runs.csv") as file:
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            is_timed = row["batch"] == batch and row["ranks"] == "1" and not row["measured_on"]
+            if is_timed and (row["policy"] != "none" or row["padding_is_words"] == "true"):
+                found.setdefault(row["policy"], {})[row["epoch"]] = float(row["compute_s"]) + float(row["wait_s"])
+    return found
+
+
+def sources() -> list[tuple[str, str, str]]:
+    """Of each file of raw runs of `pelton-lab reproduce`: its name, the day of its runs, and the commits that made them."""
+    found = []
+    for path in sorted(RESULTS.glob("reproduce_*.csv")):
+        lines = path.read_text().splitlines()
+        head = " ".join(line for line in lines if line.startswith("#"))
+        days = re.findall(r"\d{4}-\d\d-\d\d", head)
+        commits = re.findall(r"commit ([0-9a-f]{7,})", head)
+        for row in csv.DictReader(line for line in lines if not line.startswith("#")):
+            commits += [row["commit"]] if row.get("commit") else []
+        short = dict.fromkeys(commit[:8] for commit in commits)
+        found.append((path.name.removeprefix("reproduce_"), days[0], ", ".join(short)))
+    return found
 
 
 if __name__ == "__main__":
     for row, of in verdicts().items():
         print(row, "|", ", ".join(f"{effect.mean:.2f} ± {effect.half:.2f}: {said}" for effect, said in of))
+    for source in sources():
+        print("|", " | ".join(source), "|")

@@ -53,6 +53,12 @@ def test_verdicts_on_the_papers_follow_from_their_raw_runs() -> None:
         assert said == [verdict for _, verdict in effects], (beginning, effects)
 
 
+def test_the_page_says_when_each_file_was_made() -> None:
+    page = (ROOT / "docs" / "papers.md").read_text()
+    rows = [tuple(cell.strip(" `") for cell in line.strip("|").split("|")) for line in page.splitlines() if re.match(r"\| `\w+\.csv`", line)]
+    assert rows == bench("verdicts").sources()
+
+
 def test_a_verdict_is_what_the_page_says() -> None:
     effect = bench("verdicts").Effect
     for mean, half, verdict in ((5, 2, "holds"), (3, 2.5, "holds"), (3, 1, "smaller"), (1, 2, "not here"), (1, 5, "open"), (-6, 1, "not here")):

@@ -11,7 +11,7 @@ use crate::forward::{Pass, Sequences, Value};
 use crate::input::{Carry, Input, Words, arrange, images};
 use crate::layer::{Flow, Layer, Role};
 use crate::nets::Net;
-use crate::operands::Counts;
+use crate::operands::{Counts, LossOptions};
 use crate::operators::{counts, loss_gradient};
 use crate::optimiser::{Rule, Slot, Update};
 use crate::parameters::{NamedArray, begin, collect, publish};
@@ -33,8 +33,13 @@ pub(crate) struct Passed {
     /// The output of the net.
     pub(crate) end: Tensor,
     targets: Vec<i64>,
+    /// Of a loss that was taken with the last layer, whose gradients are known then.
+    counts: Option<Counts>,
     pub(crate) segments: Segments,
 }
+
+/// Outputs of a last layer from which on its logits are not held all at once.
+const WIDE: usize = 1024;
 
 pub(crate) struct DataParallel {
     pub(crate) net: Net,
@@ -319,8 +324,17 @@ impl DataParallel {
         Ok(())
     }
 
-    /// Forward along new tapes, segment by segment.
-    pub(crate) fn go_forward(&mut self, input: Input<'_>, key: u64) -> Result<Passed, NnError> {
+    /// Forward along new tapes, segment by segment; with a `loss` to that, if the last layer makes many numbers of each row.
+    pub(crate) fn go_forward(
+        &mut self,
+        input: Input<'_>,
+        key: u64,
+        loss: Option<LossOptions<'_>>,
+    ) -> Result<Passed, NnError> {
+        let last = self.net.layers.last();
+        let is_wide = matches!(last, Some(Layer::Linear { out, .. }) if *out >= WIDE);
+        let loss = loss.filter(|_| is_wide);
+        let mut counts = None;
         let (mut value, sequences, targets) = self.prepare(input)?;
         let (carried, mut states) = self.begin(input);
         let mut segments = Segments::new();
@@ -341,9 +355,15 @@ impl DataParallel {
                 training: true,
                 key: pelton_key::mix(key ^ (segment.layers.start | self.rank << 32) as u64),
             };
-            let end = pass
-                .run(&self.net.layers[segment.layers.clone()], value)
-                .numbers();
+            let layers = &self.net.layers[segment.layers.clone()];
+            let end = match loss {
+                Some(options) if segment.layers.end == self.net.layers.len() => {
+                    let (end, counted) = pass.run_to_loss(layers, value, &targets, options);
+                    counts = Some(counted);
+                    end
+                }
+                _ => pass.run(layers, value).numbers(),
+            };
             segments.push((tape, end.node));
             value = Value::Numbers(end);
         }
@@ -353,6 +373,7 @@ impl DataParallel {
         Ok(Passed {
             end: value.numbers().value,
             targets,
+            counts,
             segments,
         })
     }
@@ -396,8 +417,11 @@ impl DataParallel {
                 self.take_part(sums)?;
                 continue;
             };
-            let passed = self.go_forward(*input, options.key_of(part))?;
-            let (gradient, counted) = loss_gradient(passed.end, &passed.targets, options.loss);
+            let passed = self.go_forward(*input, options.key_of(part), Some(options.loss))?;
+            let (gradient, counted) = match passed.counts {
+                Some(counted) => (passed.end, counted),
+                None => loss_gradient(passed.end, &passed.targets, options.loss),
+            };
             counts += counted;
             self.go_backward(passed.segments, gradient, sums)?;
         }

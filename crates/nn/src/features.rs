@@ -22,7 +22,7 @@ impl FeatureNet for DataParallel {
         if self.net.layers.is_empty() {
             return self.logits(input);
         }
-        let passed = self.go_forward(input, key)?;
+        let passed = self.go_forward(input, key, None)?;
         self.pending.push_back(passed.segments);
         Ok(passed.end.to_vec())
     }

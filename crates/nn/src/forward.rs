@@ -1,10 +1,10 @@
 //! Running the layers of a net.
 
 use crate::layer::{Layer, Role, Summary};
-use crate::operands::NormMode;
+use crate::operands::{Counts, LossOptions, NormMode};
 use crate::operators::{
-    attention, average, batch_norm, conv2d, dropout, embedding, gelu, layer_norm, linear, lstm,
-    max_pool, relu, sum,
+    LOGITS, attention, average, batch_norm, conv2d, dropout, embedding, gelu, layer_norm, linear,
+    linear_loss, lstm, max_pool, relu, sum,
 };
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;
@@ -119,11 +119,7 @@ impl Pass<'_> {
                 x.reshape(&shape)
             }
             Layer::Linear { bias, tied, .. } => {
-                let weight = match tied {
-                    None => self.take(),
-                    Some(embedding) => self.named(&format!("{embedding}.weight")),
-                };
-                let bias = bias.then(|| self.take());
+                let (weight, bias) = self.linear_parameters(*bias, tied.as_deref());
                 linear(self.tape, &x, &weight, bias.as_ref())
             }
             Layer::Dropout(rate) => {
@@ -143,6 +139,31 @@ impl Pass<'_> {
             Layer::Attention { heads, .. } => self.attention(x, *heads),
             Layer::Embedding { .. } => unreachable!("nets are checked when they are made"),
         })
+    }
+
+    /// Runs the last layers, and takes the loss of the very last, a fully connected one, against these targets.
+    pub(crate) fn run_to_loss(
+        &mut self,
+        layers: &[Layer],
+        value: Value,
+        targets: &[i64],
+        options: LossOptions<'_>,
+    ) -> (Taped, Counts) {
+        let Some((Layer::Linear { bias, tied, .. }, before)) = layers.split_last() else {
+            unreachable!("the last layer was looked at before")
+        };
+        let x = self.run(before, value).numbers();
+        let (weight, bias) = self.linear_parameters(*bias, tied.as_deref());
+        let targets = (targets, LOGITS);
+        linear_loss(self.tape, &x, &weight, bias.as_ref(), targets, options)
+    }
+
+    fn linear_parameters(&mut self, bias: bool, tied: Option<&str>) -> (Taped, Option<Taped>) {
+        let weight = match tied {
+            None => self.take(),
+            Some(embedding) => self.named(&format!("{embedding}.weight")),
+        };
+        (weight, bias.then(|| self.take()))
     }
 
     fn named(&self, name: &str) -> Taped {

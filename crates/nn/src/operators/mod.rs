@@ -19,5 +19,5 @@ pub(crate) use convolution::conv2d;
 pub(crate) use loss::{counts, loss_gradient};
 pub(crate) use norms::{batch_norm, layer_norm};
 pub(crate) use pools::{average, max_pool};
-pub(crate) use rows::{dropout, gelu, linear, relu, sum};
+pub(crate) use rows::{LOGITS, dropout, gelu, linear, linear_loss, relu, sum};
 pub(crate) use sequence::{embedding, lstm};

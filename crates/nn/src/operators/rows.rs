@@ -1,8 +1,10 @@
 //! Fully connected layers and elementwise operators.
 
-use pelton_kernels::{Gelu, Linear, LinearGradients, Precision, relu_backward};
+use pelton_kernels::{Gelu, Linear, LinearGradients, Matrix, Precision, gemm, relu_backward, sums};
 
+use super::loss::loss_gradient;
 use crate::memory::Block;
+use crate::operands::{Counts, LossOptions};
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;
 
@@ -44,6 +46,67 @@ pub(crate) fn linear(tape: &mut Tape, x: &Taped, weight: &Taped, bias: Option<&T
             db.map(|db| Tensor::new(db, &[of.outputs])),
         ]
     })
+}
+
+/// Logits that are held at once: 64 MiB of them.
+pub(crate) const LOGITS: usize = 16 << 20;
+
+/// The loss of x·wᵀ + b against a target for each row, with at most `most` logits at a time. The gradients are made with it: [backward](Tape::backward) from the end that it returns gives them, whatever the gradient of that.
+pub(crate) fn linear_loss(
+    tape: &mut Tape,
+    x: &Taped,
+    weight: &Taped,
+    bias: Option<&Taped>,
+    (targets, most): (&[i64], usize),
+    options: LossOptions<'_>,
+) -> (Taped, Counts) {
+    let precision = tape.precision;
+    let of = layer(weight, bias, precision);
+    let (inputs, outputs) = (of.inputs, of.outputs);
+    let each = (most / outputs).max(1);
+    // Of few sizes, so that batches of other lengths use the same memory.
+    let room = (each.min(targets.len()) * outputs).next_power_of_two();
+    let mut counts = Counts::default();
+    let mut dx = x.node.map(|_| Block::new(x.len()));
+    let mut dw = Block::new(weight.len());
+    let mut db = bias.map(|_| Block::zeros(outputs));
+    for (part, targets) in targets.chunks(each).enumerate() {
+        let rows = part * each..part * each + targets.len();
+        let of_rows = &x[rows.start * inputs..rows.end * inputs];
+        let mut logits = Block::with_room(targets.len() * outputs, room);
+        of.forward(of_rows, &mut logits, false);
+        let logits = Tensor::new(logits, &[targets.len(), outputs]);
+        let (dlogits, counted) = loss_gradient(logits, targets, options);
+        counts += counted;
+        let d = Matrix::new(&dlogits, targets.len(), outputs);
+        if let Some(dx) = &mut dx {
+            let dx = &mut dx[rows.start * inputs..rows.end * inputs];
+            let weights = Matrix::new(weight, outputs, inputs);
+            gemm(precision, d, weights, dx, inputs, false);
+        }
+        let of_rows = Matrix::new(of_rows, targets.len(), inputs);
+        gemm(
+            precision,
+            d.transposed(),
+            of_rows,
+            &mut dw,
+            inputs,
+            part > 0,
+        );
+        if let Some(db) = &mut db {
+            let mut of_part = Block::new(outputs);
+            sums::of_columns(&dlogits, &mut of_part);
+            db.iter_mut()
+                .zip(of_part.iter())
+                .for_each(|(sum, x)| *sum += x);
+        }
+    }
+    let dx = dx.map(|dx| Tensor::new(dx, x.shape()));
+    let dw = Tensor::new(dw, weight.shape());
+    let db = db.map(|db| Tensor::new(db, &[outputs]));
+    let inputs = [x.node, weight.node, bias.and_then(|bias| bias.node)];
+    let end = tape.record(inputs, Tensor::zeros(&[1]), move |_, _| [dx, Some(dw), db]);
+    (end, counts)
 }
 
 /// An elementwise function.

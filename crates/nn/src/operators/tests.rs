@@ -556,3 +556,60 @@ fn losses() {
         }
     }
 }
+
+/// With parts of the rows, what the layer and its loss give for all at once; with a weight for each class, without a bias, and
+/// for rows without a target.
+#[test]
+fn a_loss_by_parts_is_that_of_all_logits() {
+    let (rows, width, classes) = (23, 5, 12);
+    let targets: Vec<i64> = (0..rows as i64)
+        .map(|i| {
+            if i % 7 == 3 {
+                NO_TARGET
+            } else {
+                i * 5 % classes as i64
+            }
+        })
+        .collect();
+    let weights: Vec<f32> = (0..classes).map(|class| class as f32 / 4.0).collect();
+    for (has_bias, class_weights) in [(true, None), (false, None), (true, Some(&weights[..]))] {
+        let options = LossOptions {
+            scale: 0.3,
+            smoothing: if class_weights.is_none() { 0.1 } else { 0.0 },
+            class_weights,
+        };
+        let gradients = |most: Option<usize>| {
+            let mut tape = Tape::new(3, Precision::F32);
+            let x = tape.leaf(0, random(1, &[rows, width]));
+            let weight = tape.leaf(1, random(2, &[classes, width]));
+            let bias = has_bias.then(|| tape.leaf(2, random(3, &[classes])));
+            let (end, gradient, counted) = match most {
+                Some(most) => {
+                    let targets = (&targets[..], most);
+                    let (end, counted) =
+                        linear_loss(&mut tape, &x, &weight, bias.as_ref(), targets, options);
+                    (end.node, end.value, counted)
+                }
+                None => {
+                    let logits = linear(&mut tape, &x, &weight, bias.as_ref());
+                    let (gradient, counted) = loss_gradient(logits.value, &targets, options);
+                    (logits.node, gradient, counted)
+                }
+            };
+            (tape.backward(end, gradient, &|| ()), counted)
+        };
+        let (expected, counted) = gradients(None);
+        for most in [1, 4 * classes, 7 * classes + 3, 1000] {
+            let (found, of) = gradients(Some(most));
+            assert_eq!((of.rows, of.correct), (counted.rows, counted.correct));
+            assert!((of.loss - counted.loss).abs() < 1e-6 * counted.loss.abs());
+            for (found, expected) in found.iter().zip(&expected) {
+                assert_eq!(found.is_some(), expected.is_some());
+                if let (Some(found), Some(expected)) = (found, expected) {
+                    assert_eq!(found.shape(), expected.shape());
+                    assert_near("gradients by parts", found, &wide(expected), rows);
+                }
+            }
+        }
+    }
+}
