@@ -11,8 +11,8 @@ use pelton_kernels::{Matrix, Precision, gemm};
 use pelton_key::{KeyedRng, mix};
 
 use crate::graph::Selection;
-use crate::head::Table;
 use crate::rows::ClassRows;
+use crate::table::Table;
 
 /// Classes that a leaf has on average.
 const LEAF: u64 = 32;

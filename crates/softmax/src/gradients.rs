@@ -10,8 +10,9 @@ use rayon::prelude::*;
 
 use crate::chunk::{self, Project, StepOfRow};
 use crate::error::HeadError;
-use crate::head::{CHUNK, Head, Scored, Scratch, Table};
+use crate::head::{CHUNK, Head, Scored, Scratch};
 use crate::rows::{Factors, RowStep, Rule, Update};
+use crate::table::Table;
 
 /// Takes rows, and their gradients \[rows, d\].
 type Visit<'a, T> = dyn FnMut(&mut Head<T>, &[u32], &[f32]) + 'a;

@@ -17,6 +17,7 @@ use crate::chunk::{self, Project};
 use crate::error::HeadError;
 use crate::logits::Logits;
 use crate::rows::ClassRows;
+use crate::table::Table;
 
 /// Classes that a chunk has at most.
 pub(crate) const CHUNK: usize = 1024;
@@ -54,21 +55,6 @@ impl Measured {
     pub fn correct(&self) -> usize {
         self.right.iter().filter(|&&right| right).count()
     }
-}
-
-/// Weights \[len, d\] by rows.
-pub trait Table: Sync {
-    /// Numbers in a row.
-    fn d(&self) -> usize;
-
-    /// How many rows.
-    fn len(&self) -> usize;
-
-    /// The numbers of one.
-    fn row(&self, row: usize) -> &[f32];
-
-    /// Row of a class, if it is there.
-    fn row_of(&self, class: u64) -> Option<usize>;
 }
 
 /// One rank's part of a softmax over the classes of all ranks.

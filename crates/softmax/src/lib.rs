@@ -20,6 +20,7 @@
 mod error;
 mod logits;
 mod rows;
+mod table;
 
 mod chunk;
 mod gradients;

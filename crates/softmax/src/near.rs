@@ -32,7 +32,8 @@ use rayon::prelude::*;
 use crate::clusters::{assign, centres};
 use crate::draws::{in_parts, of_parts};
 use crate::error::HeadError;
-use crate::head::{Head, Scratch, Table};
+use crate::head::{Head, Scratch};
+use crate::table::Table;
 
 /// Classes from which on there are lists.
 pub(crate) const LISTED: u64 = 32_768;

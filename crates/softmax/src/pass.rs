@@ -4,8 +4,9 @@ use pelton_comm::Comm;
 use pelton_kernels::Precision;
 
 use crate::error::HeadError;
-use crate::head::{Active, Head, Table};
+use crate::head::{Active, Head};
 use crate::logits::Logits;
+use crate::table::Table;
 
 /// Products of this many bytes are kept for the gradients of the rows.
 const SCRATCH_BYTES: usize = 64 << 20;

@@ -8,7 +8,7 @@ use pelton_kernels::sums::dot;
 use rayon::prelude::*;
 
 use crate::error::HeadError;
-use crate::head::Table;
+use crate::table::Table;
 
 /// How class weights change.
 #[derive(Clone, Copy, Debug, PartialEq)]
