@@ -48,7 +48,7 @@ pub fn decode_libsvm_line(
     at += label.len();
     if label.contains(&b',') {
         return Err(Fault::new(format!(
-            "has several labels, {}: read the file with format \"text\" and split its lines in a function, as examples/xmc.py does",
+            "has several labels, \"{}\": read the file with format text and split its lines in a function, as examples/xmc.py does",
             excerpt(label)
         )));
     }
