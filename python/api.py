@@ -51,7 +51,8 @@ def page() -> str:
             made = "" if name == "ClassIndex" else signature(name, kind.__init__)
             parts.append(f"## `pelton.{module}.{made or name}`\n\n{text_of(kind)}")
             for member, value in members(kind):
-                if value.__doc__:
+                # PyTorch wraps `step` of a class when one is made.
+                if value.__doc__ and not hasattr(value, "hooked"):
                     heading = member if isinstance(value, property) else signature(member, value)
                     parts.append(f"### `{heading}`\n\n{text_of(value)}")
     for name in CLASSES:

@@ -87,6 +87,9 @@ def partial_cross_entropy(
             bias = None if bias is None else bias.to(kind)
     x, target = x.reshape(-1, dim), target.reshape(math.prod(shape), target.shape[-1] if several else 1)
     valid, here, everyone, most = target != ignore_index, None, None, classes
+    if ranks is None and not len(x) and reduction != "none":
+        # As `cross_entropy`.
+        return x.sum() * (math.nan if reduction == "mean" else 0.0)
     if ranks is None:
         _check_range(target, valid, classes)
     else:
@@ -129,9 +132,6 @@ def partial_cross_entropy(
         own_counts = (class_weights[target] * asked_for).sum(1) / many.clamp(min=1)
         if ranks is not None:
             own_counts = ranks.sum(own_counts)
-    if not len(x) and reduction == "mean":
-        # As `cross_entropy`.
-        return x.sum() * math.nan
     factor = None
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
@@ -449,6 +449,9 @@ class _Made(torch.autograd.Function):
 def _check(
     x: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, class_weights: Tensor | None, sparse: bool, **options: Any
 ) -> None:
+    for name, given in (("x", x), ("weight", weight), ("target", target)):
+        if not isinstance(given, Tensor):
+            raise ConfigurationError(f"{name} is a {type(given).__name__}; give a tensor of PyTorch")
     shapes = f"x is {list(x.shape)}, weight {list(weight.shape)}, target {list(target.shape)}"
     if weight.ndim != 2 or x.ndim < 1 or x.shape[-1] != weight.shape[1] or x.shape[:-1] != target.shape[: x.ndim - 1]:
         raise ConfigurationError(f"{shapes}: they are [..., d], [classes, d] and [...], or [..., k] for several labels")

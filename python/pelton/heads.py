@@ -170,11 +170,13 @@ class KnnSoftmax(torch.nn.Module):
         """The loss of features ``[..., dim]`` with labels ``[...]``, or ``[..., k]`` for several a row, over the examples of all ranks.
 
         In training the classes that take part are chosen for this batch; in ``eval()`` mode or under ``no_grad`` all take part."""
+        if not isinstance(labels, Tensor):
+            raise ConfigurationError(f"labels are a {type(labels).__name__}; give a tensor of PyTorch")
         labels = torch.where(labels == -1, -100, labels)
         trains = self.training and torch.is_grad_enabled()
         if self._ranks is not None and not self._is_compared:
             self._compare(labels)
-        features = self._centred(features, trains)
+        features = self._centred(features, trains) if isinstance(features, Tensor) else features
         chooser = None
         if trains and self.chooser is not None:
             if isinstance(self.chooser, choose.Knn) and len(self.chooser.graph) != len(self.rows):

@@ -589,6 +589,11 @@ def test_what_is_wrong_is_said() -> None:
         head(features, labels[1:])
     with said(pelton.ConfigurationError, "target is torch.float32"):
         head(features, labels.float())
+    with said(pelton.ConfigurationError, "labels are a list"):
+        head(features, [1, 2, 3, 4])
+    with said(pelton.ConfigurationError, "x is a ndarray"):
+        head(features.numpy(), labels)
+    assert KnnSoftmax(CLASSES, DIM, "near")(features[:0], labels[:0]).isnan()
     for wrong in (CLASSES, -3):
         labels[2] = wrong
         with said(pelton.ConfigurationError, f"target {wrong} of example 2 is not one of the 103 classes"):
