@@ -404,10 +404,10 @@ def _native(
     active = None
     if rows is not None:
         counts = torch.ones(len(rows)) if correction is None else correction.exp()
-        active = (rows.numpy(), counts.float().numpy())
+        active = (rows.long().numpy(), counts.float().numpy())
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     # Not `numpy()`, after which FSDP can no longer free the memory of a parameter.
-    given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target, factor.float())]
+    given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target.long(), factor.float())]
     found = _pelton.class_losses(given[0], given[1], given[2], given[3], active, logits, half, torch.get_num_threads(), learns)
     if found is None:
         return None

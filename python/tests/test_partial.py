@@ -393,3 +393,10 @@ def test_torch_compile_follows_it_as_a_whole(name: str) -> None:
         made.backward()
         found.append((made.detach(), weight.grad))
     torch.testing.assert_close(found[0], found[1])
+
+
+def test_labels_of_fewer_bits_are_the_same() -> None:
+    x, weight, target = torch.randn(6, 4), torch.randn(20, 4, requires_grad=True), torch.arange(6)
+    expected = pelton.partial_cross_entropy(x, weight, target)
+    for kind in (torch.int32, torch.uint8):
+        assert pelton.partial_cross_entropy(x, weight, target.to(kind)) == expected

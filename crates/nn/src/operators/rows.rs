@@ -51,7 +51,8 @@ pub(crate) fn linear(tape: &mut Tape, x: &Taped, weight: &Taped, bias: Option<&T
 /// Logits that are held at once: 64 MiB of them.
 pub(crate) const LOGITS: usize = 16 << 20;
 
-/// The loss of x·wᵀ + b against a target for each row, with at most `most` logits at a time. The gradients are made with it: [backward](Tape::backward) from the end that it returns gives them, whatever the gradient of that.
+/// The loss of x·wᵀ + b against a target for each row, with at most `most` logits at a time. The gradients are made with
+/// it: [backward](Tape::backward) from the end that it returns gives them, whatever the gradient of that.
 pub(crate) fn linear_loss(
     tape: &mut Tape,
     x: &Taped,
@@ -68,7 +69,12 @@ pub(crate) fn linear_loss(
     let room = (each.min(targets.len()) * outputs).next_power_of_two();
     let mut counts = Counts::default();
     let mut dx = x.node.map(|_| Block::new(x.len()));
-    let mut dw = Block::new(weight.len());
+    // Each part writes or adds to it; without any it is 0.
+    let mut dw = if targets.is_empty() {
+        Block::zeros(weight.len())
+    } else {
+        Block::new(weight.len())
+    };
     let mut db = bias.map(|_| Block::zeros(outputs));
     for (part, targets) in targets.chunks(each).enumerate() {
         let rows = part * each..part * each + targets.len();

@@ -613,3 +613,21 @@ fn a_loss_by_parts_is_that_of_all_logits() {
         }
     }
 }
+
+#[test]
+fn a_loss_of_no_rows_has_gradients_of_zero() {
+    // What memory held before must not be taken for a gradient.
+    drop(random(9, &[7, 5]));
+    let mut tape = Tape::new(1, Precision::F32);
+    let weight = tape.leaf(0, random(2, &[7, 5]));
+    let x: Taped = Tensor::zeros(&[0, 5]).into();
+    let options = LossOptions {
+        scale: 1.0,
+        smoothing: 0.0,
+        class_weights: None,
+    };
+    let (end, counted) = linear_loss(&mut tape, &x, &weight, None, (&[], 100), options);
+    assert_eq!(counted, crate::operands::Counts::default());
+    let gradients = tape.backward(end.node, end.value, &|| ());
+    assert!(gradients[0].as_ref().unwrap().iter().all(|&x| x == 0.0));
+}
