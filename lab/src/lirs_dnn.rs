@@ -120,7 +120,8 @@ pub(super) fn lirs_dnn(
         pictures.check(&experiment.nets)?;
         rows.extend(memory(&pictures, &ways));
         for net in &experiment.nets {
-            for is_sorted in [true, false] {
+            // As published first.
+            for is_sorted in [false, true] {
                 let mut trained = Vec::new();
                 for &way in &ways {
                     let followed = table.follow(net, &pictures, is_sorted, way, context)?;
