@@ -1,9 +1,9 @@
-//! A line of LIBSVM text: accepted indices ascend, and values are finite.
+//! A line of LIBSVM text: accepted indices ascend, and values are finite; and one with several labels.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use pelton_format::FeatureType;
-use pelton_format::raw::{LibsvmRules, decode_libsvm_line};
+use pelton_format::raw::{LibsvmRules, decode_libsvm_line, decode_several};
+use pelton_format::{FeatureType, Row};
 
 fuzz_target!(|line: &[u8]| {
     for zero_based in [false, true] {
@@ -16,5 +16,9 @@ fuzz_target!(|line: &[u8]| {
             assert!(indices.iter().all(|index| *index < 1 << 20));
             assert!(values.iter().all(|value| value.is_finite()));
         }
+    }
+    if let Some((fields, rows)) = decode_several(line, (1 << 20, 1000)) {
+        let Row::Bytes(row) = rows.row(0) else { panic!("rows of bytes") };
+        assert!(fields.split(row).is_ok());
     }
 });

@@ -80,7 +80,7 @@ pub use record::remote::{OpenRemote, RemoteFile, is_remote};
 pub use record::rows::feature_type::FeatureType;
 pub use record::rows::fields::{Field, RecordFields, element_value};
 pub use record::rows::scale::{COARSE, Scale};
-pub use record::rows::{Layout, Row, RowTable, Rows, Slot};
+pub use record::rows::{LABELS_FIELD, Layout, Row, RowTable, Rows, Slot};
 pub use samples::folder::EXTENSIONS as PICTURE_EXTENSIONS;
 pub use samples::tar::members::{Member, Members, members};
 pub use text::tables::ColumnUse;

@@ -37,6 +37,7 @@ use crate::samples::tar::scan_samples;
 pub use crate::samples::tfrecord::find_tfrecords;
 pub use crate::text::delimited::{DelimitedRules, decode_delimited_line};
 pub use crate::text::json_lines::decode_json_line;
+pub use crate::text::libsvm::several::decode_several;
 pub use crate::text::libsvm::{LibsvmRules, decode_libsvm_line};
 
 /// Opens a packed file in memory and decodes every record; returns the rows and the classes' labels if all of it is

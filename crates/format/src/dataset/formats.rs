@@ -24,12 +24,14 @@ use crate::text::delimited::table::Delimited;
 use crate::text::delimited::texts::Texts;
 use crate::text::json_lines::JsonLines;
 use crate::text::libsvm::lines::Libsvm;
+use crate::text::libsvm::several::Several;
 use crate::text::lines::Text;
 use crate::text::stream::{Bytes, Tokens};
 
 /// All formats. If two recognise a file equally well, the first is used.
 static FORMATS: &[&dyn Format] = &[
     &Libsvm,
+    &Several,
     &Delimited {
         name: "csv",
         delimiter: b',',

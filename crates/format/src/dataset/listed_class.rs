@@ -6,6 +6,12 @@ use crate::dataset::bad_record::bad_record;
 use crate::record::error::FormatError;
 
 impl Dataset {
+    /// How many labels there are, if a record may have several, in the field [`LABELS_FIELD`](crate::LABELS_FIELD).
+    pub fn label_lists(&self) -> Option<u64> {
+        let each = self.files().iter().map(|file| file.decoder.label_lists());
+        each.collect::<Option<Vec<u64>>>()?.into_iter().max()
+    }
+
     /// Whether a file has a class that is not among [`Dataset::labels`]: records of it cannot be decoded.
     pub fn has_unknown_class(&self) -> bool {
         self.unknown_class

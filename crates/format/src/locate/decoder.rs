@@ -61,6 +61,11 @@ pub(crate) trait Decoder: fmt::Debug + Send + Sync {
         false
     }
 
+    /// How many labels there are, if a record may have several, in the field `labels`.
+    fn label_lists(&self) -> Option<u64> {
+        None
+    }
+
     /// How records state their labels.
     fn label_form(&self) -> LabelForm {
         LabelForm::Codes

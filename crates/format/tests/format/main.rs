@@ -25,6 +25,7 @@ mod row_layouts;
 #[cfg(feature = "columns")]
 mod same_tables;
 mod samples;
+mod several_labels;
 mod shards;
 mod sidecars;
 mod streams;

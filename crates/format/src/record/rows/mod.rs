@@ -49,6 +49,9 @@ pub enum Row<'a> {
     Bytes(&'a [u8]),
 }
 
+/// The field of a record's labels, if it may have several.
+pub const LABELS_FIELD: &str = "labels";
+
 impl Row<'_> {
     /// The fields of a sparse row in a batch: feature indices and their values.
     pub const SPARSE_FIELDS: [&'static str; 2] = ["indices", "values"];

@@ -8,6 +8,7 @@
 //! frequent, costs one comparison; all others go through [`crate::record::numbers::parse`].
 
 pub(crate) mod lines;
+pub(crate) mod several;
 
 use crate::record::cells::libsvm_token::{QUERY, ends_token, is_blank, label_token, token};
 use crate::record::error::{Fault, excerpt};
@@ -48,7 +49,7 @@ pub fn decode_libsvm_line(
     at += label.len();
     if label.contains(&b',') {
         return Err(Fault::new(format!(
-            "has several labels, \"{}\": read the file with format text and split its lines in a function, as examples/xmc.py does",
+            "has several labels, \"{}\": with a first line `records features labels`, and labels and indices from 0, it is read as format xmc",
             excerpt(label)
         )));
     }
@@ -78,7 +79,7 @@ fn after_query(bytes: &[u8], mut at: usize) -> Result<usize, Fault> {
     Ok(at + query.len())
 }
 
-fn decode_entries(
+pub(crate) fn decode_entries(
     bytes: &[u8],
     mut at: usize,
     rules: LibsvmRules,
