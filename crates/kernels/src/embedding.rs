@@ -20,6 +20,62 @@ pub fn gather(table: &[f32], d: usize, ids: &[u32], out: &mut [f32]) {
 /// A row's sum has the order of `ids`, with any threads: each task owns a range of the table.
 pub fn scatter_add(dout: &[f32], d: usize, ids: &[u32], dtable: &mut [f32]) {
     assert_eq!(dout.len(), ids.len() * d, "gradient of an embedding");
+    scatter(dout, d, ids, |at| (at, 1.0), dtable);
+}
+
+/// Row i of `out` \[n, d\] = `bias` \[d\] and the sum of `values` times the rows `ids` of `table` \[v, d\], of which row i
+/// has the next `counts[i]`. Panics if an index is out of range.
+pub fn gather_sums(
+    table: &[f32],
+    bias: &[f32],
+    counts: &[usize],
+    (ids, values): (&[u32], &[f32]),
+    out: &mut [f32],
+) {
+    let d = bias.len();
+    assert_eq!(out.len(), counts.len() * d, "output of bags");
+    assert_eq!(ids.len(), values.len(), "values of bags");
+    let mut end = 0;
+    let starts = counts.iter().map(|count| {
+        end += count;
+        end - count
+    });
+    let starts: Vec<usize> = starts.collect();
+    assert_eq!(end, ids.len(), "features of bags");
+    let rows = out.par_chunks_mut(d.max(1)).with_min_len(8);
+    rows.zip(&starts)
+        .zip(counts)
+        .for_each(|((out, &start), &count)| {
+            out.copy_from_slice(bias);
+            let own = start..start + count;
+            for (&id, &value) in ids[own.clone()].iter().zip(&values[own]) {
+                for (sum, x) in out.iter_mut().zip(row_of(table, d, id)) {
+                    *sum += value * x;
+                }
+            }
+        });
+}
+
+/// The gradient of [`gather_sums`] by its table: row `ids[i]` of `dtable` \[v, d\] += `values[i]` · row `rows[i]` of
+/// `dout`, in the order of `ids`. Panics if an index is out of range.
+pub fn scatter_sums(
+    dout: &[f32],
+    d: usize,
+    (ids, rows, values): (&[u32], &[usize], &[f32]),
+    dtable: &mut [f32],
+) {
+    let from = |at: usize| (rows[at], values[at]);
+    scatter(dout, d, ids, from, dtable);
+}
+
+/// Row `ids[i]` of `dtable` += factor · row of `dout`, both by `from(i)`.
+fn scatter(
+    dout: &[f32],
+    d: usize,
+    ids: &[u32],
+    from: impl Fn(usize) -> (usize, f32) + Sync,
+    dtable: &mut [f32],
+) {
     if d == 0 || ids.is_empty() {
         return;
     }
@@ -44,9 +100,10 @@ pub fn scatter_add(dout: &[f32], d: usize, ids: &[u32], dtable: &mut [f32]) {
                 if row.is_empty() {
                     break;
                 }
-                let from = &dout[at as usize * d..][..d];
+                let (at, factor) = from(at as usize);
+                let from = &dout[at * d..][..d];
                 for (to, x) in row[..d].iter_mut().zip(from) {
-                    *to += x;
+                    *to += factor * x;
                 }
             }
         });

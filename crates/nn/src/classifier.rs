@@ -6,6 +6,7 @@
 //! sent, and earlier ones run backward while the gradients of later ones are sent (section 3.3.1).
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Instant;
 
 use pelton_comm::{Comm, Pending, Reduction, share};
@@ -15,11 +16,12 @@ use crate::data_parallel::DataParallel;
 use crate::error::NnError;
 use crate::features::FeatureNet;
 use crate::input::Input;
+use crate::label_lists::LabelLists;
 use crate::nets::Net;
 use crate::operands::Counts;
 use crate::optimiser::{Rule, Update};
 use crate::parameters::NamedArray;
-use crate::trainer::{HeadFigures, StepOptions, Trainer};
+use crate::trainer::{Evaluated, HeadFigures, StepOptions, Trainer};
 use crate::views::Views;
 
 /// How micro-batches go through net and head.
@@ -52,7 +54,7 @@ struct Micro<'c> {
     /// Rows of each rank.
     counts: Vec<usize>,
     /// Labels of all ranks.
-    labels: Vec<u64>,
+    labels: LabelLists,
     /// Numbers in transfer: features of all ranks, then gradients of this one's; padded to the rank with most rows.
     travelling: Option<Pending<'c, f32>>,
     /// The same on a single rank.
@@ -106,21 +108,17 @@ impl Classifier {
     }
 
     /// Labels of each part on each rank: [part][rank].
-    fn labels(&self, parts: &[Option<Input<'_>>]) -> Result<Vec<Vec<Vec<u64>>>, NnError> {
+    fn labels(&self, parts: &[Option<Input<'_>>]) -> Result<Vec<Vec<LabelLists>>, NnError> {
         let mut message = Vec::new();
         for part in parts {
-            let labels = part.map_or(&[][..], Input::labels);
-            message.push(labels.len() as u64);
-            message.extend(labels.iter().map(|&y| y as u64));
+            part.map_or(LabelLists::default(), LabelLists::of)
+                .write(&mut message);
         }
         let mut all = vec![Vec::new(); parts.len()];
         for from_rank in self.comm.all_gather_ragged(&message)? {
             let mut rest = &from_rank[..];
             for part in &mut all {
-                let (count, after) = rest.split_first().expect("as many parts as here");
-                let (labels, after) = after.split_at(*count as usize);
-                part.push(labels.to_vec());
-                rest = after;
+                part.push(LabelLists::read(&mut rest));
             }
         }
         Ok(all)
@@ -140,6 +138,12 @@ impl Classifier {
             },
         }
     }
+}
+
+/// The rows of one rank among those of all.
+fn own_rows(of_ranks: &[LabelLists], rank: usize) -> Range<usize> {
+    let before = of_ranks[..rank].iter().map(LabelLists::rows).sum();
+    before..before + of_ranks[rank].rows()
 }
 
 /// Runs and returns the seconds it took.
@@ -162,7 +166,7 @@ impl Trainer for Classifier {
     ) -> Result<(), NnError> {
         let (mut taken, mut own) = (Vec::new(), Vec::new());
         for (rank, labels) in self.labels(&[input])?.remove(0).into_iter().enumerate() {
-            for (row, label) in labels.into_iter().enumerate() {
+            for (row, label) in labels.pairs() {
                 if views.take(label) {
                     taken.push(label);
                     own.extend((rank == self.comm.rank()).then_some(row));
@@ -175,7 +179,7 @@ impl Trainer for Classifier {
         let features = match input.filter(|_| !own.is_empty()) {
             Some(input) => {
                 let part = input.part(own.into_iter()).expect("no words");
-                self.net.logits(input.of_part(&part))?
+                self.net.logits(part.input())?
             }
             None => vec![],
         };
@@ -202,7 +206,8 @@ impl Trainer for Classifier {
         options: &StepOptions<'_>,
     ) -> Result<Counts, NnError> {
         let labels = self.labels(parts)?;
-        let every: Vec<u64> = labels.iter().flatten().flatten().copied().collect();
+        let every = labels.iter().flatten().flat_map(|own| &own.labels);
+        let every: Vec<u64> = every.copied().collect();
         let apart = self.head.communication_seconds() + self.head.graph_seconds();
         let (selected, took) = timed(|| self.head.select(&every, options.key_of(usize::MAX)));
         selected?;
@@ -220,7 +225,7 @@ impl Trainer for Classifier {
             for group in numbers.chunks(ahead) {
                 let mut forward = VecDeque::new();
                 for &micro in group {
-                    let rows = |rank: usize| share(labels[rank].len(), micro, micros);
+                    let rows = |rank: usize| share(labels[rank].rows(), micro, micros);
                     let counts: Vec<usize> = (0..ranks).map(|rank| rows(rank).len()).collect();
                     let key = options.key_of(at * micros + micro);
                     let (features, took) = timed(|| match input.filter(|_| counts[rank] > 0) {
@@ -228,7 +233,7 @@ impl Trainer for Classifier {
                         Some(input) if micros == 1 => net.forward(input, key),
                         Some(input) => {
                             let part = input.part(rows(rank)).expect("no words");
-                            net.forward(input.of_part(&part), key)
+                            net.forward(part.input(), key)
                         }
                     });
                     let mut features = features?;
@@ -241,7 +246,7 @@ impl Trainer for Classifier {
                     }
                     forward.push_back(Micro {
                         labels: (0..ranks)
-                            .flat_map(|rank| labels[rank][rows(rank)].iter().copied())
+                            .map(|rank| labels[rank].part(rows(rank)))
                             .collect(),
                         counts,
                         travelling,
@@ -253,14 +258,17 @@ impl Trainer for Classifier {
                     let (arrived, took) = timed(|| micro.arrived());
                     self.waited_s += took;
                     let features = micro.packed(&arrived?, d);
-                    if micro.labels.is_empty() {
+                    if micro.labels.rows() == 0 {
                         backward.push_back(micro);
                         continue;
                     }
-                    let factors = options.loss.factors(&micro.labels);
-                    let factors = factors.as_deref();
-                    let (scored, took) =
-                        timed(|| head.score(&features, &micro.labels, options.loss.scale, factors));
+                    let factors = options.loss.factors(&micro.labels.labels);
+                    let (scored, took) = timed(|| {
+                        let lists = &micro.labels;
+                        lists.scored(features.as_slice(), d, factors, |features, factors| {
+                            head.score(features, &lists.labels, options.loss.scale, factors)
+                        })
+                    });
                     self.head_s += took;
                     self.active.0 += head.active();
                     self.active.1 += 1;
@@ -298,7 +306,7 @@ impl Trainer for Classifier {
                 }
             }
         }
-        let own = labels.iter().map(|part| part[rank].len() as u64).sum();
+        let own = labels.iter().map(|part| part[rank].rows() as u64).sum();
         self.head_s -= self.head.communication_seconds() + self.head.graph_seconds() - apart;
         Ok(self.reported(loss, correct, own))
     }
@@ -346,25 +354,44 @@ impl Trainer for Classifier {
     }
 
     fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError> {
-        Ok(self.evaluate_each(input)?.0)
+        Ok(self.evaluate_each(input, 0)?.counts)
     }
 
-    fn evaluate_each(&mut self, input: Option<Input<'_>>) -> Result<(Counts, Vec<bool>), NnError> {
-        let labels = self.labels(&[input])?.remove(0);
-        let features = match input.filter(|input| !input.labels().is_empty()) {
+    fn evaluate_each(
+        &mut self,
+        input: Option<Input<'_>>,
+        best: usize,
+    ) -> Result<Evaluated, NnError> {
+        let of_ranks = self.labels(&[input])?.remove(0);
+        let rank = self.comm.rank();
+        let own = own_rows(&of_ranks, rank);
+        let features = match input.filter(|_| !own.is_empty()) {
             Some(input) => self.net.logits(input)?,
             None => vec![],
         };
         let features = self.comm.all_gather_ragged(&features)?.concat();
         if features.is_empty() {
-            return Ok(Default::default());
+            return Ok(Evaluated::default());
         }
-        let mut measured = self.head.evaluate(&features, &labels.concat())?;
-        let own = labels[self.comm.rank()].len();
-        let before: usize = labels[..self.comm.rank()].iter().map(Vec::len).sum();
-        let counts = self.reported(measured.loss, measured.correct(), own as u64);
-        measured.right.truncate(before + own);
-        Ok((counts, measured.right.split_off(before)))
+        let labels: LabelLists = of_ranks.into_iter().collect();
+        let (repeated, factors) = labels.repeated(&features, self.head.d(), None);
+        let measured = self
+            .head
+            .evaluate(&repeated, &labels.labels, factors.as_deref())?;
+        let counts = self.reported(measured.loss, measured.correct(), own.len() as u64);
+        let mut found = Evaluated {
+            counts,
+            right: labels.any(&measured.right)[own.clone()].to_vec(),
+            best: Vec::new(),
+        };
+        if best > 0 {
+            let best = best.min(self.head.classes() as usize);
+            let of_row = |row: Vec<(u64, f32)>| row.into_iter().map(|(class, _)| class).collect();
+            let top = self.head.top(&features, best)?.into_iter();
+            let top = top.skip(own.start).take(own.len());
+            found.best = top.map(of_row).collect();
+        }
+        Ok(found)
     }
 
     fn logits(&mut self, _: Input<'_>) -> Result<Vec<f32>, NnError> {

@@ -197,6 +197,18 @@ impl DataParallel {
                 let x = Value::Numbers(images(values)?.into());
                 Ok((x, Sequences::default(), labels.to_vec()))
             }
+            (Input::Bags(bags), Flow::Bag(width)) => {
+                if let Some(id) = bags.ids.iter().find(|&&id| id as usize >= width) {
+                    return Err(NnError::Net(format!(
+                        "the net takes {width} features, and a row has feature {id}, counted from 0"
+                    )));
+                }
+                let sequences = Sequences {
+                    bags: bags.clone(),
+                    ..Sequences::default()
+                };
+                Ok((Value::Words, sequences, bags.labels.clone()))
+            }
             (Input::Words(words), Flow::Ids) => {
                 let (sequences, targets) = self.sequences(words)?;
                 Ok((Value::Words, sequences, targets))
@@ -443,7 +455,7 @@ impl DataParallel {
                 (true, std::mem::take(&mut self.carried))
             }
             Input::Words(words) => (words.carry == Carry::Begin, vec![]),
-            Input::Images { .. } | Input::Vectors { .. } => (false, vec![]),
+            Input::Images { .. } | Input::Vectors { .. } | Input::Bags(_) => (false, vec![]),
         }
     }
 

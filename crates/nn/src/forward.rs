@@ -1,10 +1,11 @@
 //! Running the layers of a net.
 
+use crate::input::Bags;
 use crate::layer::{Layer, Role, Summary};
 use crate::operands::{Counts, LossOptions, NormMode};
 use crate::operators::{
-    LOGITS, attention, average, batch_norm, conv2d, dropout, embedding, gelu, layer_norm, linear,
-    linear_loss, lstm, max_pool, relu, sum,
+    LOGITS, attention, average, bag, batch_norm, conv2d, dropout, embedding, gelu, layer_norm,
+    linear, linear_loss, lstm, max_pool, relu, sum,
 };
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;
@@ -22,13 +23,15 @@ pub(crate) struct Sequences {
     pub(crate) keep: Option<Vec<f32>>,
     /// Row by row, the index in the row of a word's sequence; `None` if there is one a row.
     pub(crate) segments: Option<Vec<u32>>,
+    /// Sparse rows, in place of words.
+    pub(crate) bags: Bags,
 }
 
 /// A value between layers.
 pub(crate) enum Value {
     /// Numbers.
     Numbers(Taped),
-    /// The words of [`Pass::sequences`].
+    /// The words, or sparse rows, of [`Pass::sequences`].
     Words,
 }
 
@@ -98,6 +101,11 @@ impl Pass<'_> {
         {
             return Value::Numbers(self.embedding(*width, *positions));
         }
+        if let Layer::Bag { .. } = layer {
+            let (weight, bias) = (self.take(), self.take());
+            let bags = &self.sequences.bags;
+            return Value::Numbers(bag(self.tape, &weight, &bias, bags));
+        }
         let x = value.numbers();
         Value::Numbers(match layer {
             Layer::Conv { at, bias, .. } => {
@@ -137,7 +145,9 @@ impl Pass<'_> {
             } => self.residual(x, body, shortcut, *relu),
             Layer::Lstm { hidden, .. } => self.lstm(x, *hidden),
             Layer::Attention { heads, .. } => self.attention(x, *heads),
-            Layer::Embedding { .. } => unreachable!("nets are checked when they are made"),
+            Layer::Embedding { .. } | Layer::Bag { .. } => {
+                unreachable!("nets are checked when they are made")
+            }
         })
     }
 

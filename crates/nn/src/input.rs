@@ -25,31 +25,110 @@ pub enum Input<'a> {
         /// A class each; in prediction none.
         labels: &'a [i64],
     },
+    /// Sparse rows.
+    Bags(&'a Bags),
     /// Sequences of words.
     Words(&'a Words),
 }
 
-impl<'a> Input<'a> {
-    /// The rows, with the numbers and the class of each.
-    fn stacked(self) -> Option<(&'a Array, &'a [i64])> {
+/// Sparse rows: the indices of their features and the values of these, and their classes, of which a row may have
+/// several or none.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bags {
+    /// Features of each row.
+    pub features: Vec<usize>,
+    /// Their indices, row by row.
+    pub ids: Vec<u32>,
+    /// Their values.
+    pub values: Vec<f32>,
+    /// Classes of each row; in prediction none.
+    pub counts: Vec<usize>,
+    /// The classes, row by row.
+    pub labels: Vec<i64>,
+}
+
+impl Bags {
+    /// Some rows, as a separate batch.
+    fn part(&self, rows: impl Iterator<Item = usize>) -> Bags {
+        let starts = |counts: &[usize]| {
+            let mut sum = 0;
+            let ends = counts.iter().map(|count| {
+                sum += count;
+                sum
+            });
+            std::iter::once(0).chain(ends).collect::<Vec<usize>>()
+        };
+        let (features, labels) = (starts(&self.features), starts(&self.counts));
+        let mut part = Bags::default();
+        for at in rows {
+            part.features.push(self.features[at]);
+            let own = features[at]..features[at + 1];
+            part.ids.extend(&self.ids[own.clone()]);
+            part.values.extend(&self.values[own]);
+            if let Some(count) = self.counts.get(at) {
+                part.counts.push(*count);
+                part.labels.extend(&self.labels[labels[at]..labels[at + 1]]);
+            }
+        }
+        part
+    }
+}
+
+/// Some rows of a batch.
+pub(crate) enum Part {
+    Images(Array, Vec<i64>),
+    Vectors(Array, Vec<i64>),
+    Bags(Bags),
+}
+
+impl Part {
+    pub(crate) fn input(&self) -> Input<'_> {
         match self {
-            Input::Images { pixels, labels } => Some((pixels, labels)),
-            Input::Vectors { values, labels } => Some((values, labels)),
-            Input::Words(_) => None,
+            Part::Images(pixels, labels) => Input::Images { pixels, labels },
+            Part::Vectors(values, labels) => Input::Vectors { values, labels },
+            Part::Bags(bags) => Input::Bags(bags),
+        }
+    }
+}
+
+impl<'a> Input<'a> {
+    /// The classes of images, vectors or sparse rows, row by row; empty for words.
+    pub fn labels(self) -> &'a [i64] {
+        match self {
+            Input::Images { labels, .. } | Input::Vectors { labels, .. } => labels,
+            Input::Bags(bags) => &bags.labels,
+            Input::Words(_) => &[],
         }
     }
 
-    /// The classes of images or vectors; empty for words.
-    pub fn labels(self) -> &'a [i64] {
-        self.stacked().map_or(&[], |(_, labels)| labels)
+    /// The classes of each row.
+    pub fn label_lists(self) -> impl Iterator<Item = &'a [i64]> {
+        let mut rest = self.labels();
+        let rows = self.counts().map_or(rest.len(), <[usize]>::len);
+        (0..rows).map(move |row| {
+            let count = self.counts().map_or(1, |counts| counts[row]);
+            let (own, after) = rest.split_at(count);
+            rest = after;
+            own
+        })
     }
 
-    /// Some rows of images or vectors, as a separate batch.
-    pub(crate) fn part(
-        self,
-        rows: impl ExactSizeIterator<Item = usize>,
-    ) -> Option<(Array, Vec<i64>)> {
-        let (all, labels) = self.stacked()?;
+    /// How many classes each row has, where that may be another number than one.
+    pub(crate) fn counts(self) -> Option<&'a [usize]> {
+        match self {
+            Input::Bags(bags) => Some(&bags.counts),
+            _ => None,
+        }
+    }
+
+    /// Some rows of images, vectors or sparse rows, as a separate batch.
+    pub(crate) fn part(self, rows: impl ExactSizeIterator<Item = usize>) -> Option<Part> {
+        let (all, labels) = match self {
+            Input::Images { pixels, labels } => (pixels, labels),
+            Input::Vectors { values, labels } => (values, labels),
+            Input::Bags(bags) => return Some(Part::Bags(bags.part(rows))),
+            Input::Words(_) => return None,
+        };
         let sizes = &all.shape().dims;
         let row = all.bytes().len() / sizes[0].max(1);
         let shape = Shape::stacked(rows.len(), &sizes[1..]);
@@ -60,21 +139,10 @@ impl<'a> Input<'a> {
             classes.extend(labels.get(at));
         }
         let array = Array::new(all.dtype(), shape, Buffer::new(bytes, None));
-        Some((array, classes))
-    }
-
-    /// A part of this, as input.
-    pub(crate) fn of_part<'p>(self, (array, labels): &'p (Array, Vec<i64>)) -> Input<'p> {
-        match self {
-            Input::Images { .. } => Input::Images {
-                pixels: array,
-                labels,
-            },
-            _ => Input::Vectors {
-                values: array,
-                labels,
-            },
-        }
+        Some(match self {
+            Input::Images { .. } => Part::Images(array, classes),
+            _ => Part::Vectors(array, classes),
+        })
     }
 }
 
@@ -134,6 +202,7 @@ pub(crate) fn arrange(words: &Words, step_by_step: bool) -> (Sequences, Vec<i64>
             ids: words.ids.clone(),
             keep: None,
             segments: (!words.segments.is_empty()).then(|| words.segments.clone()),
+            bags: Bags::default(),
         };
         return (sequences, words.targets.clone());
     }
@@ -148,6 +217,7 @@ pub(crate) fn arrange(words: &Words, step_by_step: bool) -> (Sequences, Vec<i64>
         ids: order().map(|at| words.ids[at]).collect(),
         keep: (!words.segments.is_empty()).then(|| order().map(keep).collect()),
         segments: None,
+        bags: Bags::default(),
     };
     (sequences, order().map(|at| words.targets[at]).collect())
 }

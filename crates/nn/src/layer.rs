@@ -74,6 +74,14 @@ pub enum Layer {
         /// Longest sequence of a net with positions; 0 for none.
         positions: usize,
     },
+    /// Sparse rows to rows: the sum of the rows of a table that are the features, times their values over the length of
+    /// the sparse row, and a bias.
+    Bag {
+        /// Prefix of its parameters.
+        name: String,
+        /// Width it makes.
+        out: usize,
+    },
     /// One layer of an LSTM.
     Lstm {
         /// Prefix of its parameters.
@@ -99,6 +107,8 @@ pub enum Flow {
     Image(usize, usize, usize),
     /// Word ids.
     Ids,
+    /// A sparse row of this many features.
+    Bag(usize),
     /// A row of this many numbers.
     Row(usize),
 }
@@ -321,6 +331,12 @@ impl Layer {
                 }
                 Flow::Row(*width)
             }
+            (Layer::Bag { name, out }, Flow::Bag(width)) => {
+                let init = Init::Normal(1.0 / (*out as f32).sqrt());
+                summary.add(name, "weight", &[width, *out], init, Weight);
+                summary.add(name, "bias", &[*out], Init::Constant(0.0), Shift);
+                Flow::Row(*out)
+            }
             (
                 Layer::Lstm {
                     name,
@@ -362,7 +378,7 @@ impl Layer {
         summary.activations += match out {
             Flow::Image(h, w, c) => (h * w * c) as u64,
             Flow::Row(width) => width as u64,
-            Flow::Ids => 1,
+            Flow::Ids | Flow::Bag(_) => 1,
         };
         Ok(out)
     }

@@ -162,7 +162,7 @@ impl Pipelined {
     fn pieces(&self, input: Option<Input<'_>>) -> Result<Vec<Piece>, NnError> {
         let words = match input {
             Some(Input::Words(words)) => Some(words),
-            Some(Input::Images { .. } | Input::Vectors { .. }) => {
+            Some(Input::Images { .. } | Input::Vectors { .. } | Input::Bags(_)) => {
                 return Err(NnError::Net("the net takes words".to_string()));
             }
             None => None,

@@ -75,6 +75,17 @@ impl HeadFigures {
     }
 }
 
+/// What an evaluation tells.
+#[derive(Clone, Debug, Default)]
+pub struct Evaluated {
+    /// Losses and hits.
+    pub counts: Counts,
+    /// Of each example of this rank whether its best class is one of its own; of a head over many classes.
+    pub right: Vec<bool>,
+    /// Its best classes, the best first, as many as were asked for.
+    pub best: Vec<Vec<u64>>,
+}
+
 /// A net that trains, evaluates and predicts. Gradients add up from [`gradients`](Trainer::gradients) to
 /// [`update`](Trainer::update).
 pub trait Trainer: Send {
@@ -130,9 +141,16 @@ pub trait Trainer: Send {
     /// Losses without training. All ranks call it, with a batch or without.
     fn evaluate(&mut self, input: Option<Input<'_>>) -> Result<Counts, NnError>;
 
-    /// The same, and for each example of this rank whether it is right; of nets that tell, otherwise empty.
-    fn evaluate_each(&mut self, input: Option<Input<'_>>) -> Result<(Counts, Vec<bool>), NnError> {
-        Ok((self.evaluate(input)?, vec![]))
+    /// The same, and what a head over many classes tells of each example of this rank, with its `best` best classes.
+    fn evaluate_each(
+        &mut self,
+        input: Option<Input<'_>>,
+        _best: usize,
+    ) -> Result<Evaluated, NnError> {
+        Ok(Evaluated {
+            counts: self.evaluate(input)?,
+            ..Evaluated::default()
+        })
     }
 
     /// Logits [rows, classes] without training; of words step by step.

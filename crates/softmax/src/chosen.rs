@@ -419,14 +419,20 @@ impl ClassHead for ChosenHead {
         self.head.wake(Active::All);
     }
 
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError> {
+    fn evaluate(
+        &mut self,
+        features: &[f32],
+        labels: &[u64],
+        factors: Option<&[f32]>,
+    ) -> Result<Measured, HeadError> {
         self.settle();
         let mut all = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
-        for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
+        for (part, (features, labels)) in parts.zip(labels.chunks(EVALUATED)).enumerate() {
             let features = self.centred(features);
             let mut scored = self.head.measure(&features, labels)?;
-            let sums = self.head.reduce(&mut scored, 1.0, None, &self.comm)?;
+            let factors = factors.map(|all| &all[part * EVALUATED..][..labels.len()]);
+            let sums = self.head.reduce(&mut scored, 1.0, factors, &self.comm)?;
             all.loss += sums.loss;
             all.right.append(&mut scored.hits);
         }

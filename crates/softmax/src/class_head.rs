@@ -358,8 +358,13 @@ pub trait ClassHead: Send {
     /// functions over all classes call it themselves.
     fn settle(&mut self);
 
-    /// Loss and hits over all classes, without training.
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError>;
+    /// Losses, with these factors, by default 1, and hits over all classes, without training.
+    fn evaluate(
+        &mut self,
+        features: &[f32],
+        labels: &[u64],
+        factors: Option<&[f32]>,
+    ) -> Result<Measured, HeadError>;
 
     /// The `k` best classes of each row with their scores, the best first, over all ranks: cosines or products; of
     /// MACH mean probabilities.

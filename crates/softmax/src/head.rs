@@ -44,7 +44,7 @@ pub struct Sums {
 /// Examples that were measured over all classes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Measured {
-    /// Sum of their losses.
+    /// Sum of their losses times the factor of each.
     pub loss: f64,
     /// Of each, whether its own class has the only largest logit.
     pub right: Vec<bool>,

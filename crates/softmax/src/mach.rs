@@ -257,11 +257,16 @@ impl ClassHead for Mach {
         self.heads.iter_mut().for_each(ClassHead::settle);
     }
 
-    fn evaluate(&mut self, features: &[f32], labels: &[u64]) -> Result<Measured, HeadError> {
+    fn evaluate(
+        &mut self,
+        features: &[f32],
+        labels: &[u64],
+        factors: Option<&[f32]>,
+    ) -> Result<Measured, HeadError> {
         self.select(labels, 0)?;
         let mut found = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
-        for (features, labels) in parts.zip(labels.chunks(EVALUATED)) {
+        for (part, (features, labels)) in parts.zip(labels.chunks(EVALUATED)).enumerate() {
             let batch = labels.len();
             let (logarithms, buckets) = (self.log_probabilities(features)?, self.buckets);
             let own = labels.iter().enumerate();
@@ -300,7 +305,8 @@ impl ClassHead for Mach {
                 if !loss.is_finite() {
                     return Err(HeadError::NotFinite { example: i });
                 }
-                found.loss += loss;
+                let factor = factors.map_or(1.0, |all| all[part * EVALUATED + i]);
+                found.loss += loss * f64::from(factor);
                 found.right.push(scores[i] > best[i]);
             }
         }
@@ -435,7 +441,9 @@ mod tests {
                 })
                 .sum();
             for ranks in 1..=4 {
-                let found = run_ranks(ranks, |comm: Comm| make(comm)?.evaluate(&features, &labels));
+                let found = run_ranks(ranks, |comm: Comm| {
+                    make(comm)?.evaluate(&features, &labels, None)
+                });
                 for sums in found.unwrap() {
                     // Roundings of cosines in f32, times the scale.
                     let tolerance = 1e-6 * (1.0 + f64::from(scale)) * labels.len() as f64;

@@ -42,14 +42,19 @@ pub fn small(classes: usize, width: f64) -> Vec<Layer> {
     layers
 }
 
-/// Two fully connected layers of 256 with layer norm, and a third: it does not depend on how a batch is divided.
+/// Two fully connected layers of 256 with layer norm, and a third: it does not depend on how a batch is divided. Of sparse
+/// rows the first is a [bag](Layer::Bag).
 pub fn mlp(input: Flow, classes: usize, width: f64) -> Vec<Layer> {
     let mut layers = Vec::new();
     if matches!(input, Flow::Image(..)) {
         layers.push(Layer::Flatten);
     }
     for at in 1..3 {
-        layers.push(linear(format!("fc{at}"), scaled(256, width)));
+        let (name, out) = (format!("fc{at}"), scaled(256, width));
+        layers.push(match input {
+            Flow::Bag(_) if at == 1 => Layer::Bag { name, out },
+            _ => linear(name, out),
+        });
         layers.push(Layer::LayerNorm {
             name: format!("ln{at}"),
         });

@@ -5,6 +5,7 @@
 //! sequences [steps, batch, width].
 
 mod attention;
+mod bag;
 mod convolution;
 mod loss;
 mod norms;
@@ -15,6 +16,7 @@ mod sequence;
 mod tests;
 
 pub(crate) use attention::attention;
+pub(crate) use bag::bag;
 pub(crate) use convolution::conv2d;
 pub(crate) use loss::{counts, loss_gradient};
 pub(crate) use norms::{batch_norm, layer_norm};

@@ -456,6 +456,40 @@ fn embeddings() {
 }
 
 #[test]
+fn bags() {
+    let bags = crate::input::Bags {
+        features: vec![3, 0, 1, 2],
+        ids: vec![3, 0, 6, 3, 1, 4],
+        values: vec![0.5, -2.0, 1.0, -4.0, 0.0, 0.25],
+        ..Default::default()
+    };
+    check(
+        "bags",
+        &[&[7, 4], &[4]],
+        4,
+        |tape, x| bag(tape, &x[0], &x[1], &bags),
+        |x| {
+            let mut at = 0;
+            let row = |&count: &usize| {
+                let own = at..at + count;
+                at += count;
+                let values = bags.values[own.clone()].iter().map(|&x| f64::from(x));
+                let length = values.clone().map(|x| x * x).sum::<f64>().sqrt().max(1e-9);
+                let pairs: Vec<(u32, f64)> = bags.ids[own].iter().copied().zip(values).collect();
+                let sum = move |j: usize| {
+                    let parts = pairs
+                        .iter()
+                        .map(|&(id, value)| value / length * x[0][id as usize * 4 + j]);
+                    x[1][j] + parts.sum::<f64>()
+                };
+                (0..4).map(sum).collect::<Vec<f64>>()
+            };
+            bags.features.iter().flat_map(row).collect()
+        },
+    );
+}
+
+#[test]
 fn attention_sees_its_segment_up_to_itself() {
     let [batch, steps, heads, width] = [2, 5, 3, 4];
     let of_rows = [1, 1, 2, 2, 2, 1, 1, 1, 2, 0];

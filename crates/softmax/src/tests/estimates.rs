@@ -33,7 +33,7 @@ fn corrected_sums_have_no_bias() {
             let options = options(kind, classes, correct);
             let mut head = class_head(&options, Comm::alone()).unwrap();
             head.renew(1, &|| false).unwrap();
-            let exact = head.evaluate(&features, &labels).unwrap().loss.exp();
+            let exact = head.evaluate(&features, &labels, None).unwrap().loss.exp();
             let sums: Vec<f64> = (0..400)
                 .map(|key| {
                     head.select(&labels, key).unwrap();
@@ -200,7 +200,7 @@ fn centred_features_have_the_gradient_of_the_definition() {
     };
     other.load(&mut |name, _| block(name)).unwrap();
     let loss = case.loss(&moved, &w);
-    let sums = other.evaluate(&case.features, &case.labels).unwrap();
+    let sums = other.evaluate(&case.features, &case.labels, None).unwrap();
     assert!(
         (sums.loss - loss).abs() < 1e-5 * loss,
         "{} {loss}",

@@ -50,7 +50,7 @@ fn trained(
                 scale: 1.0,
             })?;
         }
-        let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60])?;
+        let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60], None)?;
         figures.extend([sums.loss, sums.correct() as f64]);
         Ok::<_, HeadError>((figures, saved(head.as_ref())))
     })
@@ -184,7 +184,7 @@ fn every_head_takes_any_scale() {
                         let mut head = class_head(&options, comm.duplicate()?)?;
                         head.renew(1, &|| false)?;
                         head.select(&case.labels, 1)?;
-                        let measured = head.evaluate(&case.features, &case.labels)?;
+                        let measured = head.evaluate(&case.features, &case.labels, None)?;
                         let (sums, mut gradient) =
                             head.score(&case.features, &case.labels, 0.5, None)?;
                         assert_eq!(head.active(), 61);
