@@ -77,7 +77,7 @@ pub use pipeline::{PipelineLoader, PipelineTerms, PreparedPipeline};
 pub use plan::{plan_of, units_of};
 pub use ranges::{check_positive, check_range, check_seconds, check_share};
 pub use record_bytes::fetch_bytes;
-pub use record_classes::{check_classes, several_classes};
+pub use record_classes::{check_classes, label_counts, several_classes};
 pub use run_copy::{RunCopy, config_of, fetched_model};
 pub use texts::Texts;
 pub use vocabulary_cache::cached_vocabulary;

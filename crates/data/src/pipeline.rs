@@ -337,6 +337,11 @@ impl PreparedPipeline {
         self
     }
 
+    /// The records.
+    pub fn dataset(&self) -> &Dataset {
+        &self.opened.dataset
+    }
+
     /// The plan: which examples every step uses.
     pub fn plan(&self) -> &Arc<Plan> {
         &self.plan

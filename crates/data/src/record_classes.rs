@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pelton_feed::BadExamples;
 use pelton_fetch::OnBadRecord;
-use pelton_format::{ClassName, Dataset};
+use pelton_format::{ClassName, Dataset, LABELS_FIELD, Row};
 use pelton_plan::Selection;
 use pelton_run::RunContext;
 
@@ -116,16 +116,7 @@ fn read(
 ) -> Result<Vec<u32>, DataError> {
     let mut classes = vec![UNKNOWN; dataset.records() as usize];
     if context.comm.rank() == 0 {
-        let on_bad_record = match bad_examples {
-            BadExamples::Fail => OnBadRecord::Fail,
-            _ => OnBadRecord::Skip { limit: None },
-        };
-        let mut pass = Pass::new(
-            dataset,
-            "looking for classes",
-            on_bad_record,
-            context.interrupt,
-        )?;
+        let mut pass = pass(dataset, bad_examples, context)?;
         while pass.next_step(context.observer, |batch| {
             for i in 0..batch.rows.len() {
                 classes[batch.rows.id(i) as usize] = batch.rows.label(i);
@@ -134,4 +125,51 @@ fn read(
     }
     context.comm.broadcast(&mut classes, 0)?;
     Ok(classes)
+}
+
+fn pass(
+    dataset: &Arc<Dataset>,
+    bad_examples: BadExamples,
+    context: &RunContext<'_>,
+) -> Result<Pass, DataError> {
+    let on_bad_record = match bad_examples {
+        BadExamples::Fail => OnBadRecord::Fail,
+        _ => OnBadRecord::Skip { limit: None },
+    };
+    Pass::new(
+        dataset,
+        "looking for classes",
+        on_bad_record,
+        context.interrupt,
+    )
+}
+
+/// The records with each label, of data whose records may have [several](Dataset::label_lists), among those that
+/// `counts`. Rank 0 reads all records.
+pub fn label_counts(
+    dataset: &Arc<Dataset>,
+    counts: impl Fn(u64) -> bool,
+    bad_examples: BadExamples,
+    context: &mut RunContext<'_>,
+) -> Result<Vec<u64>, DataError> {
+    let labels = dataset.label_lists().unwrap_or(0) as usize;
+    let mut found = vec![0; labels];
+    if context.comm.rank() == 0 {
+        let mut pass = pass(dataset, bad_examples, context)?;
+        while pass.next_step(context.observer, |batch| {
+            for i in (0..batch.rows.len()).filter(|&i| counts(batch.rows.id(i))) {
+                let Row::Bytes(row) = batch.rows.row(i) else {
+                    continue;
+                };
+                let fields = dataset.record_fields().split(row).unwrap_or_default();
+                let own = fields.iter().find(|field| field.name == LABELS_FIELD);
+                for label in own.map_or(&[][..], |own| own.bytes).chunks_exact(8) {
+                    let label = u64::from_le_bytes(label.try_into().expect("eight bytes"));
+                    found[label as usize] += 1;
+                }
+            }
+        })? {}
+    }
+    context.comm.broadcast(&mut found, 0)?;
+    Ok(found)
 }

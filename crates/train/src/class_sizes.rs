@@ -1,11 +1,11 @@
 //! Accuracy by class size: how well classes with few training examples are told from others.
 
-use pelton_data::{DataError, HeldOut, OpenedData, several_classes};
+use pelton_data::{DataError, HeldOut, OpenedData, label_counts, several_classes};
 use pelton_feed::BadExamples;
 use pelton_run::RunContext;
 use serde::Serialize;
 
-/// Training examples of each class.
+/// Training examples of each class, or with each label.
 ///
 /// Errors: data of one class, which `setting` cannot use; labels that cannot be read.
 pub(crate) fn class_sizes(
@@ -15,11 +15,14 @@ pub(crate) fn class_sizes(
     bad_examples: BadExamples,
     context: &mut RunContext<'_>,
 ) -> Result<Vec<u64>, DataError> {
+    let trains = |id: u64| held_out.is_none_or(|held| held.training.contains(id));
+    if data.dataset.label_lists().is_some() {
+        return label_counts(&data.dataset, trains, bad_examples, context);
+    }
     let of_records = several_classes(&data.dataset, setting, bad_examples, context)?;
     let mut sizes = vec![0_u64; data.dataset.labels().len()];
     for (id, &class) in of_records.iter().enumerate() {
-        let trains = held_out.is_none_or(|held| held.training.contains(id as u64));
-        sizes[class as usize] += u64::from(trains);
+        sizes[class as usize] += u64::from(trains(id as u64));
     }
     Ok(sizes)
 }

@@ -63,7 +63,7 @@ impl HeadChoice {
         )
     }
 
-    /// The kind for this many classes and examples in a batch, and for a full head with `cost` times the multiplications
+    /// The kind for this many classes and labels in a batch, and for a full head with `cost` times the multiplications
     /// of the net.
     pub fn of(self, classes: u64, batch: u64, cost: f64) -> HeadKind {
         match self {
@@ -146,13 +146,13 @@ impl HeadConfig {
     pub(crate) fn trainer(
         &self,
         net: Net,
-        classes: u64,
+        (kind, classes): (HeadKind, u64),
         fit: &FitConfig,
         comm: Comm,
     ) -> Result<Box<dyn Trainer>, TrainError> {
         self.check(fit)?;
         let head = HeadOptions {
-            kind: self.kind_of(fit, &net, classes),
+            kind,
             logits: self.logits,
             classes,
             d: net.classes,
@@ -171,11 +171,18 @@ impl HeadConfig {
         Ok(classifier(net, &head, options, fit.seed, comm)?)
     }
 
-    /// How the classes of a step are chosen, of so many.
-    pub(crate) fn kind_of(&self, fit: &FitConfig, net: &Net, classes: u64) -> HeadKind {
-        let of_head = classes as f64 * net.classes as f64;
+    /// How the classes of a step are chosen, of so many, if an example has this many labels on average.
+    pub(crate) fn kind_of(
+        &self,
+        fit: &FitConfig,
+        net: &Net,
+        classes: u64,
+        labels_each: f64,
+    ) -> HeadKind {
+        let of_head = classes as f64 * net.classes as f64 * labels_each.max(1.0);
         let cost = of_head / net.summary.multiplications.max(1) as f64;
-        self.kind.of(classes, fit.batch * fit.accumulate, cost)
+        let labels = (fit.batch * fit.accumulate) as f64 * labels_each.max(1.0);
+        self.kind.of(classes, labels.ceil() as u64, cost)
     }
 
     /// A note for the user on what the budget of a step amounts to, if there is one.
@@ -186,6 +193,7 @@ impl HeadConfig {
         fit: &FitConfig,
         kind: HeadKind,
         classes: u64,
+        labels_each: f64,
     ) -> Result<Option<String>, TrainError> {
         let budget = kind.budget(classes, self.correct);
         // A micro-batch of `near` has classes of its own.
@@ -193,8 +201,8 @@ impl HeadConfig {
             HeadKind::Near { .. } => 1,
             _ => fit.accumulate,
         };
-        let examples = (fit.batch * parts) as f64;
-        // Of examples that have each class with the same chance.
+        let examples = (fit.batch * parts) as f64 * labels_each;
+        // Of labels that are each class with the same chance.
         let n = classes as f64;
         let own = n * (1.0 - (1.0 - 1.0 / n).powf(examples));
         if budget.all < classes && own > 0.8 * budget.all as f64 {

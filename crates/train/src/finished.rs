@@ -27,6 +27,7 @@ use crate::deep::{
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unwritten};
 use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, fits, resolved};
+use crate::label_ranks::{LabelRanks, MOST_CUT, RankSums};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 pub use crate::ranked::{Ranked, best_classes};
 use crate::ranked::{likeliest, softmax};
@@ -44,6 +45,9 @@ pub struct NetFigures {
     /// Share of images with their class among the `top` likeliest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub top_accuracy: Option<f64>,
+    /// How the labels of examples that may have several are ranked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_label_ranks: Option<LabelRanks>,
     /// Mean loss of an image or a word.
     pub test_loss: f64,
     /// exp of the mean loss of a word.
@@ -310,6 +314,13 @@ pub(crate) fn images(
     expected.check(&of.data)?;
     let data = data_config(&of.data, &config.data);
     let data = open(&data, &data.paths, Some(&expected), context)?;
+    let has_lists = labels == Labels::OfRun && data.dataset.label_lists().is_some();
+    if has_lists && (config.head.is_none() || !classes.map.is_count()) {
+        return Err(TrainError::config(format!(
+            "{}: records may have several labels, which are numbers; this takes a net that train classify made of such data",
+            of.data.paths.join(", ")
+        )));
+    }
     let pipeline = resolved(&config.pipeline, &data)?;
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
     fits(&prepared, classes.input(), &of.data.paths)?;
@@ -357,15 +368,23 @@ pub fn eval(
     let mut source = prepared.source(None, targets, context.comm)?;
     let steps = prepared.steps(0);
     let mut within = 0;
+    let mut ranks = (data.dataset.label_lists().filter(|_| !language)).map(|_| RankSums::new(None));
     let evaluate = |input: Option<Input<'_>>| {
-        let counts = net.trainer.evaluate(input)?;
-        if let (Some(top), Some(input)) = (top, input) {
-            let best = best_classes(net.trainer.as_mut(), input, top)?;
-            for (&own, best) in input.labels().iter().zip(best) {
-                within += u64::from(best.iter().any(|&(class, _)| class as i64 == own));
+        let best = ranks.as_ref().map_or(0, |_| MOST_CUT);
+        let found = net.trainer.evaluate_each(input, best)?;
+        if let (Some(ranks), Some(input)) = (&mut ranks, input) {
+            for (own, best) in input.label_lists().zip(&found.best) {
+                ranks.add(own, best);
             }
         }
-        Ok(counts)
+        if let (Some(top), Some(input)) = (top, input) {
+            let best = best_classes(net.trainer.as_mut(), input, top)?;
+            for (own, best) in input.label_lists().zip(best) {
+                let is_own = |&(class, _): &(u64, f32)| own.contains(&(class as i64));
+                within += u64::from(best.iter().any(is_own));
+            }
+        }
+        Ok(found.counts)
     };
     let counts = measure(evaluate, &net.pool, &mut source, steps, context)?;
     source.finish(context.comm, false)?;
@@ -382,6 +401,7 @@ pub fn eval(
         test_accuracy: (!language).then_some(counts.correct as f64 / rows),
         top,
         top_accuracy: top.map(|_| within as f64 / rows),
+        test_label_ranks: ranks.map(|ranks| ranks.figures(&ranks.numbers())),
         test_loss: loss,
         test_perplexity: language.then_some(loss.exp()),
         records: data.dataset.records(),

@@ -11,7 +11,7 @@ use pelton_data::{
 };
 use pelton_feed::settings::{some, value};
 use pelton_feed::{DecodeSetting, PipelineConfig, settings};
-use pelton_format::{ClassMap, Contents, Layout, Schema};
+use pelton_format::{ClassMap, Contents, Row, Schema};
 use pelton_image::Pipeline;
 pub use pelton_nn::nets::ImageModel;
 use pelton_nn::{Flow, Net, Trainer, trainer};
@@ -82,6 +82,12 @@ impl ImageConfig {
             ));
         }
         let takes_vectors = matches!(self.model, ImageModel::Mlp | ImageModel::None);
+        if let (Flow::Bag(_), false) = (input, self.model == ImageModel::Mlp) {
+            return Err(TrainError::config(format!(
+                "`model` {} does not take sparse rows; choose mlp",
+                self.model
+            )));
+        }
         if let (Flow::Row(width), false) = (input, takes_vectors) {
             return Err(TrainError::config(format!(
                 "`model` {} takes images, and the data is vectors of {width}; choose mlp, or none",
@@ -107,7 +113,10 @@ impl ImageConfig {
         comm: Comm,
     ) -> Result<Box<dyn Trainer>, TrainError> {
         match &self.head {
-            Some(head) => head.trainer(net, classes as u64, &self.fit, comm),
+            Some(head) => {
+                let kind = head.kind_of(&self.fit, &net, classes as u64, 1.0);
+                head.trainer(net, (kind, classes as u64), &self.fit, comm)
+            }
             None => Ok(trainer(net, self.fit.seed, comm)),
         }
     }
@@ -165,6 +174,11 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let mut training = PreparedPipeline::new(&pipeline, &terms, &data, context)?;
     training.check_has_batches()?;
     let labels = data.dataset.labels();
+    let several = data.dataset.label_lists();
+    if let Some(labels) = several {
+        check_several(&config, labels, &config.data.paths)?;
+    }
+    let labels = &several.map_or_else(|| labels.clone(), |all| ClassMap::counted(all as usize));
     let classes = labels.len();
     if config.data.classes.is_none() {
         check_whole(labels, &config.data.paths)?;
@@ -177,7 +191,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         columns: data.dataset.columns().cloned(),
     };
     let input = input_of(&training)?;
-    if matches!(input, Flow::Row(_)) && config.model == ImageModel::Small {
+    if matches!(input, Flow::Row(_) | Flow::Bag(_)) && config.model == ImageModel::Small {
         config.model = ImageModel::Mlp;
     }
     let most_tested = match &config.head {
@@ -237,7 +251,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         None => None,
     };
     let class_sizes = match (&config.head, &test) {
-        (Some(_), Some(_)) if classes > 1 => {
+        (Some(_), test) if classes > 1 && (test.is_some() || several.is_some()) => {
             let (held, bad) = (held.as_ref(), pipeline.bad_examples);
             Some(class_sizes(
                 &data,
@@ -264,6 +278,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     let what = match input {
         Flow::Image(height, width, channels) => format!("{height}×{width}×{channels} images"),
         Flow::Row(width) => format!("vectors of {width}"),
+        Flow::Bag(width) => format!("sparse rows of {width} features"),
         Flow::Ids => String::new(),
     };
     let note = format!(
@@ -274,15 +289,23 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     );
     (context.observer)(Event::Note(&note));
     let head = config.head.as_ref();
-    let kind = head.map(|head| head.kind_of(&config.fit, &net, classes as u64));
+    // Of records that may have several.
+    let of_labels = class_sizes.as_ref().filter(|_| several.is_some());
+    let labels_each = of_labels.map_or(1.0, |sizes| {
+        sizes.iter().sum::<u64>() as f64 / training.plan().records().max(1) as f64
+    });
+    let kind = head.map(|head| head.kind_of(&config.fit, &net, classes as u64, labels_each));
     if let Some((head, kind)) = head.zip(kind)
-        && let Some(note) = head.budget_note(&config.fit, kind, classes as u64)?
+        && let Some(note) = head.budget_note(&config.fit, kind, classes as u64, labels_each)?
     {
         (context.observer)(Event::Note(&note));
     }
     config.fit.note_precision(context);
     let comm = context.comm.duplicate().map_err(DataError::from)?;
-    let trainer = config.trainer(net, classes, comm)?;
+    let trainer = match head.zip(kind) {
+        Some((head, kind)) => head.trainer(net, (kind, classes as u64), &config.fit, comm)?,
+        None => config.trainer(net, classes, comm)?,
+    };
     let of = Fit {
         config: &config.fit,
         trainer,
@@ -293,6 +316,7 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
         begin,
         class_weights,
         class_sizes,
+        several: several.is_some(),
         sampled_of,
         rebuild: config.head.as_ref().and_then(|head| head.rebuild),
         head: kind.map(|kind| kind.to_string()),
@@ -318,6 +342,27 @@ pub fn run(config: &ImageConfig, mut context: RunContext<'_>) -> Result<NetSumma
     fit(of, &mut folder, context)
 }
 
+/// Refuses what data with several labels for an example cannot use.
+fn check_several(config: &ImageConfig, labels: u64, paths: &[String]) -> Result<(), TrainError> {
+    let paths = paths.join(", ");
+    if labels < 2 {
+        return Err(TrainError::config(format!(
+            "{paths}: states {labels} labels; a net needs two or more"
+        )));
+    }
+    if config.head.is_none() {
+        return Err(TrainError::config(format!(
+            "{paths}: records may have several labels; use train classify, whose head takes them"
+        )));
+    }
+    if config.class_weights.is_some() {
+        return Err(TrainError::config(format!(
+            "{paths}: records may have several labels, and `class_weights` weigh examples by their only one; leave it out"
+        )));
+    }
+    Ok(())
+}
+
 /// Refuses labels that look like measurements.
 pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     if labels.is_count() {
@@ -341,7 +386,9 @@ pub(crate) fn resolved(
 ) -> Result<PipelineConfig, TrainError> {
     let mut pipeline = config.clone();
     let fields = data.dataset.record_fields().specs();
-    let is_input = |name: &str| name.starts_with("image") || name == "features";
+    let is_input = |name: &str| {
+        name.starts_with("image") || name == "features" || name == Row::SPARSE_FIELDS[0]
+    };
     if pipeline.decode == DecodeSetting::None
         && data.dataset.contents() == Contents::Fields
         && !fields.0.iter().any(|field| is_input(&field.name))
@@ -352,17 +399,12 @@ pub(crate) fn resolved(
             fields.names()
         )));
     }
-    if data.dataset.layout() == Layout::Sparse {
-        return Err(TrainError::config(format!(
-            "{}: has sparse rows, and a net reads pictures or dense vectors; use `train linear`, or from Python a net that begins with an embedding bag",
-            data.paths[0].display()
-        )));
-    }
     // Encoded images must be decoded.
     if pipeline.decode == DecodeSetting::None && needs_decoding(data.dataset.contents()) {
         pipeline.decode = DecodeSetting::Image("image".to_string());
     }
-    let vectors = data.dataset.fields().get("features").is_some();
+    let is_there = |name: &str| data.dataset.fields().get(name).is_some();
+    let vectors = is_there("features") || is_there(Row::SPARSE_FIELDS[0]);
     if pipeline.augment.is_none() && !vectors {
         let plain: Result<Pipeline, _> = PLAIN.parse();
         pipeline.augment = plain.ok();
@@ -376,7 +418,7 @@ pub(crate) const CLASSES: &str = "classes.json";
 /// The content of that file.
 #[derive(PartialEq, Serialize, Deserialize)]
 pub(crate) struct Classes {
-    /// Height, width and channels of images, or the width of vectors.
+    /// Height, width and channels of images, or the width of vectors; empty for sparse rows.
     pub(crate) image: Vec<usize>,
     /// Features of a record.
     pub(crate) features: u64,
@@ -398,6 +440,7 @@ impl Classes {
     pub(crate) fn input(&self) -> Flow {
         match self.image[..] {
             [height, width, channels] => Flow::Image(height, width, channels),
+            [] => Flow::Bag(self.features as usize),
             ref vector => Flow::Row(vector.iter().product()),
         }
     }
@@ -479,6 +522,7 @@ pub(crate) fn fits(
         Flow::Image(height, width, _) => format!(
             "give images of that size, or train with an `augment` that resizes all images, such as resize:{height}x{width}"
         ),
+        Flow::Bag(_) => "give sparse rows, as LIBSVM text has them".to_string(),
         _ => "give vectors of that length".to_string(),
     };
     Err(TrainError::config(format!(
@@ -494,7 +538,7 @@ pub fn sizes(input: Flow) -> Vec<usize> {
     match input {
         Flow::Image(height, width, channels) => vec![height, width, channels],
         Flow::Row(width) => vec![width],
-        Flow::Ids => vec![],
+        Flow::Ids | Flow::Bag(_) => vec![],
     }
 }
 
@@ -532,6 +576,7 @@ pub fn input_of(training: &PreparedPipeline) -> Result<Flow, TrainError> {
             channels_last(sizes[1], sizes[2], sizes[3])
         }
         Ready::Vectors { values, .. } => Ok(Flow::Row(values.shape().dims[1])),
+        Ready::Bags(_) => Ok(Flow::Bag(training.dataset().features() as usize)),
         Ready::Words(_) => Err(none()),
     }
 }

@@ -313,6 +313,7 @@ pub fn run(config: &LanguageConfig, mut context: RunContext<'_>) -> Result<NetSu
         begin: None,
         class_weights: None,
         class_sizes: None,
+        several: false,
         sampled_of: None,
         rebuild: None,
         head: None,

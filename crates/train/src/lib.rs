@@ -54,6 +54,8 @@ pub mod finished;
 #[cfg(feature = "nets")]
 pub mod image;
 #[cfg(feature = "nets")]
+mod label_ranks;
+#[cfg(feature = "nets")]
 pub mod language;
 pub mod linear;
 #[cfg(feature = "nets")]
@@ -72,6 +74,8 @@ pub use deep::{
 };
 #[cfg(feature = "nets")]
 pub use image::ImageConfig;
+#[cfg(feature = "nets")]
+pub use label_ranks::LabelRanks;
 #[cfg(feature = "nets")]
 pub use language::LanguageConfig;
 #[cfg(feature = "nets")]

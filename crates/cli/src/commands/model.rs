@@ -7,6 +7,8 @@ use std::io::Write;
 use std::path::Path;
 
 #[cfg(feature = "nets")]
+use pelton_train::LabelRanks;
+#[cfg(feature = "nets")]
 use pelton_train::changed_classes::change_classes;
 #[cfg(feature = "nets")]
 use pelton_train::embeddings::write_embeddings;
@@ -178,7 +180,9 @@ fn eval_net(config: &EvaluateConfig, top: Option<usize>, json: bool) -> Result<(
                 100.0 * accuracy,
                 top.unwrap_or_default(),
                 figures.records,
-            )
+            )?;
+            let mut ranks = figures.test_label_ranks.iter().flat_map(LabelRanks::lines);
+            ranks.try_for_each(|(name, parts)| writeln!(out, "{name} {parts}"))
         }
         (None, words) => writeln!(
             out,

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use pelton_train::{
-    FitConfig, ImageConfig, LanguageConfig, NetSummary, RunContext, TrainError, image,
+    FitConfig, ImageConfig, LabelRanks, LanguageConfig, NetSummary, RunContext, TrainError, image,
     in_run_folder, language, memory_budget,
 };
 
@@ -101,6 +101,9 @@ fn tell(trained: Option<NetSummary>, json: bool, out: &Path) -> Result<(), Failu
                 100.0 * accuracy
             );
         }
+    }
+    for (name, parts) in summary.test_label_ranks.iter().flat_map(LabelRanks::lines) {
+        say!("                  {name} {parts}");
     }
     if let Some(perplexity) = summary.test_perplexity {
         say!("test perplexity   {perplexity:.2}");

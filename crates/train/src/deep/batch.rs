@@ -1,8 +1,8 @@
 //! Converts a batch of the feed to a net's input.
 
 use pelton_batch::{Array, Batch, Buffer, DType, Layout};
-use pelton_format::element_value;
-use pelton_nn::{Carry, Input, NO_TARGET, Words};
+use pelton_format::{LABELS_FIELD, Row, element_value};
+use pelton_nn::{Bags, Carry, Input, NO_TARGET, Words};
 
 use crate::error::TrainError;
 
@@ -34,6 +34,8 @@ pub enum Ready {
         /// A class each.
         labels: Vec<i64>,
     },
+    /// Sparse rows and their classes.
+    Bags(Bags),
     /// Words.
     Words(Words),
 }
@@ -55,6 +57,9 @@ impl Ready {
 
     /// The images or vectors of a batch, with 0 for every label.
     pub(crate) fn unlabelled(batch: &mut Batch) -> Result<Ready, TrainError> {
+        if let Some(bags) = bags(batch) {
+            return Ok(Ready::Bags(bags));
+        }
         let labels = vec![0; batch.len()];
         Ok(match vectors(batch)? {
             Some(values) => Ready::Vectors { values, labels },
@@ -70,14 +75,16 @@ impl Ready {
         match self {
             Ready::Images { pixels, labels } => Input::Images { pixels, labels },
             Ready::Vectors { values, labels } => Input::Vectors { values, labels },
+            Ready::Bags(bags) => Input::Bags(bags),
             Ready::Words(words) => Input::Words(words),
         }
     }
 
-    /// Classes of images or vectors.
+    /// Classes of images, vectors or sparse rows.
     pub(crate) fn labels(&self) -> &[i64] {
         match self {
             Ready::Images { labels, .. } | Ready::Vectors { labels, .. } => labels,
+            Ready::Bags(bags) => &bags.labels,
             Ready::Words(_) => &[],
         }
     }
@@ -86,6 +93,7 @@ impl Ready {
     pub fn rows(&self) -> u64 {
         match self {
             Ready::Images { labels, .. } | Ready::Vectors { labels, .. } => labels.len() as u64,
+            Ready::Bags(bags) => bags.features.len() as u64,
             Ready::Words(words) => words.targets.iter().filter(|&&y| y != NO_TARGET).count() as u64,
         }
     }
@@ -137,6 +145,26 @@ fn vectors(batch: &mut Batch) -> Result<Option<Array>, TrainError> {
     narrowed(values).map(Some)
 }
 
+/// The sparse rows of a batch, without classes.
+fn bags(batch: &Batch) -> Option<Bags> {
+    let [indices, values] = Row::SPARSE_FIELDS.map(|name| batch.get(name));
+    let (indices, values) = (indices?, values?);
+    let (ids, numbers) = (indices.values::<i64>()?, values.values::<f32>()?);
+    let mut bags = Bags::default();
+    // Indices of features are below 2³².
+    for (of_ids, of_values) in indices
+        .shape()
+        .ranges()
+        .into_iter()
+        .zip(values.shape().ranges())
+    {
+        bags.features.push(of_ids.len());
+        bags.ids.extend(ids[of_ids].iter().map(|&id| id as u32));
+        bags.values.extend(&numbers[of_values]);
+    }
+    Some(bags)
+}
+
 /// Numbers of any type as f32: exact from half precision, rounded from double.
 fn narrowed(values: Array) -> Result<Array, TrainError> {
     let dtype = values.dtype();
@@ -163,7 +191,16 @@ fn narrowed(values: Array) -> Result<Array, TrainError> {
 /// Images or vectors with their classes.
 fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
     let mut ready = Ready::unlabelled(batch)?;
-    let labels = batch.values::<i64>("label");
+    let lists = batch
+        .get(LABELS_FIELD)
+        .filter(|_| matches!(ready, Ready::Bags(_)));
+    let ranges = lists.map(|lists| lists.shape().ranges());
+    let all = lists.and_then(|lists| lists.values::<i64>());
+    let joined: Option<Vec<i64>> = ranges.as_ref().zip(all).map(|(ranges, all)| {
+        let each = ranges.iter().flat_map(|own| &all[own.clone()]);
+        each.copied().collect()
+    });
+    let labels = joined.as_deref().or_else(|| batch.values::<i64>("label"));
     let labels = labels.ok_or_else(|| {
         missing(
             batch,
@@ -172,10 +209,31 @@ fn labelled(batch: &mut Batch, classes: usize) -> Result<Ready, TrainError> {
         )
     })?;
     if let Some(at) = labels.iter().position(|&y| y < 0 || y as usize >= classes) {
+        let of_record = match &ranges {
+            // Of several labels the first records have those before.
+            Some(ranges) => {
+                let mut labels = 0;
+                ranges
+                    .iter()
+                    .take_while(|own| {
+                        labels += own.len();
+                        labels <= at
+                    })
+                    .count()
+            }
+            None => at,
+        };
         return Err(TrainError::config(format!(
             "record {} has class {}, but the net has {classes} classes",
-            batch.ids[at], labels[at]
+            batch.ids[of_record], labels[at]
         )));
+    }
+    if let Ready::Bags(bags) = &mut ready {
+        bags.counts = match &ranges {
+            Some(ranges) => ranges.iter().map(|own| own.len()).collect(),
+            None => vec![1; labels.len()],
+        };
+        bags.labels = labels.to_vec();
     }
     if let Ready::Images { labels: own, .. } | Ready::Vectors { labels: own, .. } = &mut ready {
         own.copy_from_slice(labels);

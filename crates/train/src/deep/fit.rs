@@ -21,7 +21,7 @@ use super::saving;
 use super::sharing;
 use super::source::{BatchSource, Prepared};
 use super::summary::{NetSummary, TestSample};
-use crate::class_sizes::SizeCounts;
+use super::tested::Tested;
 use crate::error::TrainError;
 
 /// The input of the training loop.
@@ -36,8 +36,10 @@ pub(crate) struct Fit<'a> {
     pub(crate) begin: Option<ClassMeans>,
     /// Weight of an example in the loss, by its class.
     pub(crate) class_weights: Option<Vec<f32>>,
-    /// Training examples of each class, to report the accuracy of the test by.
+    /// Training examples of each class, to report the test by.
     pub(crate) class_sizes: Option<Vec<u64>>,
+    /// Whether an example may have several labels.
+    pub(crate) several: bool,
     /// Records of the test data if `test` is a random sample of them.
     pub(crate) sampled_of: Option<u64>,
     /// Steps after which a head renews within an epoch too; otherwise only between epochs.
@@ -186,15 +188,19 @@ pub(crate) fn fit(
     let trainer = run.of.trainer.as_ref();
     saving::save_model((folder, sees), &progress, trainer, run.of.about, comm)?;
     let class_sizes = run.of.class_sizes.take();
-    let mut sizes = class_sizes.as_deref().map(SizeCounts::new);
+    let mut tested = Tested::new(
+        class_sizes.as_deref(),
+        run.of.several,
+        run.of.training.records(),
+    );
     let test = match &run.of.test {
         Some(test) => {
             let steps = test.steps(0);
             let mut source = test.source(None, run.of.targets, comm)?;
             // The test measures the last checkpoint.
             progress.feed = None;
-            let sizes = sizes.as_mut();
-            Some(run.evaluate("test", &mut source, steps, sizes, &progress, context)?)
+            let tested = Some(&mut tested);
+            Some(run.evaluate("test", &mut source, steps, tested, &progress, context)?)
         }
         None => None,
     };
@@ -220,9 +226,8 @@ pub(crate) fn fit(
         overlap_s: (progress.load_s + progress.step_s - wall_s).max(0.0),
         wall_s,
         peak_rss_bytes: peak_rss_bytes(),
-        test_accuracy_by_class_size: sizes
-            .filter(|_| test.is_some())
-            .and_then(|s| s.accuracies()),
+        test_accuracy_by_class_size: test.and_then(|_| tested.by_class_size()),
+        test_label_ranks: test.and_then(|_| tested.label_ranks()),
         test_sample: of
             .sampled_of
             .zip(test)
@@ -558,7 +563,7 @@ impl Run<'_, '_> {
         name: &str,
         source: &mut BatchSource,
         steps: u64,
-        mut sizes: Option<&mut SizeCounts<'_>>,
+        mut tested: Option<&mut Tested<'_>>,
         progress: &Progress,
         context: &mut RunContext<'_>,
     ) -> Result<Counts, TrainError> {
@@ -570,16 +575,16 @@ impl Run<'_, '_> {
             )
         };
         let evaluate = |input: Option<Input<'_>>| {
-            let (counts, right) = trainer.evaluate_each(input)?;
-            if let (Some(sizes), Some(input)) = (&mut sizes, input) {
-                sizes.add(input.labels(), &right);
+            let best = tested.as_ref().map_or(0, |tested| tested.best());
+            let found = trainer.evaluate_each(input, best)?;
+            if let (Some(tested), Some(input)) = (&mut tested, input) {
+                tested.add(input, &found);
             }
-            Ok(counts)
+            Ok(found.counts)
         };
         let counts = measure(evaluate, self.pool, source, steps, context);
-        if let (Some(sizes), true) = (sizes, counts.is_ok()) {
-            let summed = self.comm.all_reduce(sizes.numbers(), Reduction::Sum);
-            summed.map_err(pelton_data::DataError::from)?;
+        if let (Some(tested), true) = (tested, counts.is_ok()) {
+            tested.sum(self.comm)?;
         }
         match counts {
             Ok(counts) if counts.loss.is_finite() => Ok(counts),

@@ -15,6 +15,7 @@ mod saving;
 mod sharing;
 mod source;
 mod summary;
+mod tested;
 
 pub use batch::{Ready, Targets};
 pub use config::{CourseSetting, FitConfig, Optimizer, growing_batch};

@@ -6,6 +6,7 @@ use pelton_run::{EventWriter, Plot, Report, RunError, RunFolder, StageUse};
 use super::progress::{NetEpoch, Progress};
 use super::summary::NetSummary;
 use crate::error::TrainError;
+use crate::label_ranks::LabelRanks;
 
 pub(super) fn leave(
     language: bool,
@@ -145,6 +146,9 @@ fn figures(summary: &NetSummary) -> Vec<(String, String, String)> {
                 group.examples, group.classes
             ),
         ));
+    }
+    for (name, parts) in summary.test_label_ranks.iter().flat_map(LabelRanks::lines) {
+        rows.push(row(name, parts, "of the best classes of test examples"));
     }
     if let Some(perplexity) = summary.test_perplexity {
         rows.push(row(

@@ -30,6 +30,14 @@ impl Prepared {
         }
     }
 
+    /// Records of an epoch, or words.
+    pub(crate) fn records(&self) -> u64 {
+        match self {
+            Prepared::Pipeline(pipeline) => pipeline.plan().records(),
+            Prepared::Text(text) => text.words.len() as u64,
+        }
+    }
+
     /// Identifies the data.
     pub(crate) fn fingerprint(&self) -> u64 {
         match self {

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use super::progress::Progress;
 use crate::class_sizes::SizeAccuracy;
+use crate::label_ranks::LabelRanks;
 
 /// A random sample of the test data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,6 +60,10 @@ pub struct NetSummary {
     /// about the same size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_accuracy_by_class_size: Option<Vec<SizeAccuracy>>,
+    /// How the labels of test examples that may have several are ranked; `test_accuracy` is the precision of the best
+    /// class then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test_label_ranks: Option<LabelRanks>,
     /// exp of the mean loss of a word of the test data.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test_perplexity: Option<f64>,

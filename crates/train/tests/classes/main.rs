@@ -5,6 +5,7 @@
 
 mod class_sizes;
 mod finished_models;
+mod several_labels;
 
 use std::path::Path;
 use std::sync::Arc;
