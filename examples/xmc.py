@@ -18,18 +18,8 @@ import torch
 import pelton
 
 
-def parsed(sample: dict[str, Any]) -> dict[str, Any]:
-    labels, _, rest = sample["text"].decode().partition(" ")
-    pairs = [pair.split(":") for pair in rest.split()]
-    return {
-        "labels": np.array([int(label) for label in labels.split(",") if label], np.int64),
-        "features": np.array([int(feature) for feature, _ in pairs], np.int64),
-        "values": np.array([float(value) for _, value in pairs], np.float32),
-    }
-
-
 def batches(path: str, batch: int, shuffled: bool) -> Any:
-    lines = pelton.load(path, format="text").skip(1).map(parsed).cache("4GiB")
+    lines = pelton.load(path)
     return (lines.shuffle(seed=0) if shuffled else lines).batch(batch, collate="pad").torch()
 
 
@@ -48,10 +38,10 @@ class Net(torch.nn.Module):
         self.drop = torch.nn.Dropout(0.5)
 
     def forward(self, batch: Any) -> torch.Tensor:
-        there = torch.arange(batch["features"].shape[1]) < batch["features_lengths"][:, None]
+        there = torch.arange(batch["indices"].shape[1]) < batch["indices_lengths"][:, None]
         values = batch["values"] * there
         values = values / values.norm(dim=1, keepdim=True).clamp(min=1e-6)
-        return self.drop(torch.relu(self.bag(batch["features"], per_sample_weights=values)))
+        return self.drop(torch.relu(self.bag(batch["indices"], per_sample_weights=values)))
 
 
 def scores(top: torch.Tensor, labels: torch.Tensor, inverse_propensity: torch.Tensor, k: int) -> tuple[float, float, float]:

@@ -548,5 +548,5 @@ def test_sparse_rows_are_indices_and_values(tmp_path: Path) -> None:
     counted = source.map(lambda sample: {"count": np.int64(len(sample["indices"]))}).batch(30)
     assert (next(iter(counted))["count"] == [len(indices) for indices, _ in rows]).all()
     path.write_text("3,7 1:0.5\n")
-    with pytest.raises(pelton.DataError, match=r"several labels, .*3,7.*examples/xmc.py"):
+    with pytest.raises(pelton.DataError, match=r"several labels, .*3,7.*`records features labels`"):
         next(iter(pelton.load(str(path), format="libsvm").batch(1)))
