@@ -550,3 +550,28 @@ def test_sparse_rows_are_indices_and_values(tmp_path: Path) -> None:
     path.write_text("3,7 1:0.5\n")
     with pytest.raises(pelton.DataError, match=r"several labels, .*3,7.*`records features labels`"):
         next(iter(pelton.load(str(path), format="libsvm").batch(1)))
+
+
+def test_records_with_several_labels_are_their_fields(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = []
+    for _ in range(40):
+        indices = np.sort(rng.choice(50, rng.integers(0, 6), replace=False))
+        rows.append((np.sort(rng.choice(30, rng.integers(0, 4), replace=False)), indices, rng.integers(1, 9, len(indices)) / 4))
+    lines = [",".join(map(str, labels)) + "".join(f" {i}:{value}" for i, value in zip(indices, values)) for labels, indices, values in rows]
+    path = tmp_path / "train.txt"
+    path.write_text("\n".join(["40 50 30", *lines]) + "\n")
+    source = pelton.load(str(path), format="xmc")
+    assert source.fields == [("labels", "int64", [None]), ("indices", "int64", [None]), ("values", "float32", [None])]
+    seen = []
+    for batch in source.shuffle(seed=1).batch(8, collate="pad"):
+        for at, record in enumerate(batch.ids):
+            for name, expected in zip(("labels", "indices", "values"), rows[record]):
+                count = batch[f"{name}_lengths"][at]
+                assert count == len(expected) and (batch[name][at, :count] == expected).all()
+            seen.append(record)
+        assert "label" not in batch
+    assert sorted(seen) == list(range(40))
+    path.write_text("\n".join(["41 50 30", *lines]) + "\n")
+    with pytest.raises(pelton.DataError, match="states 41 records, and 40 lines follow"):
+        next(iter(pelton.load(str(path), format="xmc").batch(1)))

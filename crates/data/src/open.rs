@@ -1,7 +1,9 @@
 //! Opens the data a configuration names: files, or a generated demo set.
 
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pelton_feed::Stages;
 use pelton_fetch::{Device, DeviceSpeed};
@@ -502,15 +504,24 @@ fn under(path: &Path) -> DeviceSpeed {
     }
 }
 
+/// The speed of the device of a file, which is measured once in a process.
 fn probed(path: &Path) -> DeviceSpeed {
-    match quick_probe(path) {
-        Ok(probe) => DeviceSpeed {
-            random_reads_per_s: probe.random_iops,
-            read_bytes_per_s: probe.sequential_bytes_per_s,
-            ..DeviceSpeed::default()
-        },
-        Err(_) => DeviceSpeed::default(),
+    static KNOWN: Mutex<BTreeMap<u64, DeviceSpeed>> = Mutex::new(BTreeMap::new());
+    let device = std::fs::metadata(path).map(|of| of.dev()).ok();
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(speed) = device.and_then(|device| known.get(&device)) {
+        return *speed;
     }
+    let Ok(probe) = quick_probe(path) else {
+        return DeviceSpeed::default();
+    };
+    let speed = DeviceSpeed {
+        random_reads_per_s: probe.random_iops,
+        read_bytes_per_s: probe.sequential_bytes_per_s,
+        ..DeviceSpeed::default()
+    };
+    known.extend(device.map(|device| (device, speed)));
+    speed
 }
 
 /// Reads the records `ids` one by one, in that order.

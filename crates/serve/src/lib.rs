@@ -32,7 +32,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use pelton_comm::Comm;
-use pelton_nn::trainer;
+use pelton_nn::{Flow, trainer};
 use pelton_run::{Event, Interrupt, Observer, RunContext};
 use pelton_softmax::{HeadKind, Logits};
 use pelton_train::classify::HeadChoice;
@@ -189,6 +189,12 @@ fn interruptible<T: Send + 'static>(
 fn open(config: &ServeConfig, context: &mut RunContext<'_>) -> Result<(Engine, Model), TrainError> {
     let run = Classifier::open(&config.run)?;
     let (image, input, count) = (&run.config, run.input, run.labels.len());
+    if matches!(input, Flow::Bag(_)) {
+        return Err(TrainError::config(format!(
+            "{}: takes sparse rows, which a server does not; predict files of them with `pelton predict`",
+            config.run.display()
+        )));
+    }
     let net = image.net(input, count)?;
     let pool = thread_pool(image.fit.threads, &Comm::alone())?;
     let seed = image.fit.seed;

@@ -656,3 +656,31 @@ fn an_index_is_written_once() {
     assert_eq!((&first, &first), (&second, &third));
     assert!(place.read("run/index.safetensors") == bytes);
 }
+
+#[test]
+fn a_net_on_sparse_rows_is_measured_and_not_served() {
+    let place = Place::new();
+    let line = |i: usize| format!("{},{} {}:1 {}:2\n", i % 9, 9 + i % 7, i % 9, 20 + i % 7);
+    let rows: String = (0..300).map(line).collect();
+    place.write("rows.txt", format!("300 40 16\n{rows}"));
+    let told = place.ok("train classify rows.txt --test rows.txt --epochs 6 --optimizer adamw --rate 0.01 --out run").stdout;
+    assert!(told.contains("nDCG 100.00 % at 1"), "{told}");
+    assert!(
+        told.contains("propensity-scored precision 100.00 % at 1"),
+        "{told}"
+    );
+    let told = place.ok("eval run rows.txt --top 2").stdout;
+    assert!(
+        told.contains("accuracy 100.0000 % (top 2: 100.0000 %)"),
+        "{told}"
+    );
+    assert!(
+        told.contains("precision 100.00 % at 1, 66.67 % at 3, 40.00 % at 5"),
+        "{told}"
+    );
+    place.refuses(
+        "serve run --port 0",
+        2,
+        &["predict files of them with `pelton predict`"],
+    );
+}
