@@ -8,7 +8,8 @@ use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pelton_comm::Comm;
 use pelton_softmax::{
-    Active, ClassRows, HeadError, Logits, Margin, Neighbours, Pass, PassGradients, Precision,
+    Active, ClassRows, HeadError, IndexArrays, IndexShape, Logits, Margin, Neighbours, Pass,
+    PassGradients, Precision,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -21,6 +22,13 @@ use crate::process::OfProcess;
 type Rows<'py> = PyReadonlyArray2<'py, f32>;
 /// The rows that take part, ascending, and how many classes each stands for.
 type Chosen<'py> = (PyReadonlyArray1<'py, i64>, PyReadonlyArray1<'py, f32>);
+/// Of a class index: whether it compares cosines, lists that a search looks at, recall and the longest row; the class of each
+/// row and the starts of the lists; means of the lists, rows and the mean of queries, which may have no rows.
+type Parts<'py> = (
+    (bool, usize, f64, f32),
+    [Bound<'py, PyArray2<i64>>; 2],
+    [Bound<'py, PyArray2<f32>>; 3],
+);
 /// Of a class index: nearest first, scores and numbers.
 type Found<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray2<i64>>);
 /// The sum of losses, and its gradients by the features and by the rows.
@@ -148,6 +156,67 @@ impl ClassIndex {
         let scores = each().map(|&(_, score)| score).collect();
         let classes = each().map(|&(class, _)| class as i64).collect();
         Ok((matrix(py, scores, k)?, matrix(py, classes, k)?))
+    }
+
+    /// All of it.
+    fn parts<'py>(&self, py: Python<'py>) -> PyResult<Parts<'py>> {
+        let (shape, arrays) = self.index.parts();
+        let (d, mean) = (shape.d, self.index.mean());
+        let ids = arrays.ids.iter().map(|&id| i64::from(id)).collect();
+        let starts = arrays.starts.iter().map(|&start| start as i64).collect();
+        let numbers = |all: &[f32]| matrix(py, all.to_vec(), d);
+        Ok((
+            (
+                shape.logits.is_cosine(),
+                shape.probes,
+                shape.recall,
+                shape.longest,
+            ),
+            [matrix(py, ids, 1)?, matrix(py, starts, 1)?],
+            [
+                numbers(&arrays.centres)?,
+                numbers(&arrays.rows)?,
+                numbers(mean)?,
+            ],
+        ))
+    }
+
+    /// From its parts.
+    #[staticmethod]
+    fn of_parts(
+        numbers: (bool, usize, f64, f32),
+        places: [PyReadonlyArray2<'_, i64>; 2],
+        rows: [Rows<'_>; 3],
+        threads: usize,
+    ) -> PyResult<ClassIndex> {
+        let (is_cosine, probes, recall, longest) = numbers;
+        let [ids, starts] = &places;
+        let [centres, vectors, mean] = &rows;
+        let d = vectors.shape()[1];
+        let wrong = |why: &str| configuration(format!("this is not the state of an index: {why}"));
+        if mean.shape()[0] > 1 || rows.iter().any(|rows| rows.shape()[1] != d) {
+            return Err(wrong("rows have different lengths"));
+        }
+        let ids = ids.as_slice()?.iter().map(|&id| u32::try_from(id).ok());
+        let starts = starts.as_slice()?.iter().map(|&start| start as u64);
+        let shape = IndexShape {
+            d,
+            logits: of_numbers(is_cosine.then_some((1.0, [1.0, 0.0, 0.0]))),
+            probes,
+            recall,
+            longest,
+        };
+        let arrays = IndexArrays {
+            ids: (ids.collect::<Option<Vec<u32>>>())
+                .ok_or_else(|| wrong("a class is missing"))?
+                .into(),
+            starts: starts.collect::<Vec<u64>>().into(),
+            centres: centres.as_slice()?.into(),
+            rows: vectors.as_slice()?.into(),
+        };
+        let index = pelton_softmax::ClassIndex::of_parts(shape, arrays).map_err(wrong)?;
+        let index = index.less(mean.as_slice()?.to_vec());
+        Ok(ClassIndex { index, threads })
     }
 
     /// Numbers in a query.

@@ -571,6 +571,19 @@ def test_classes_come_and_go_and_an_index_finds_them() -> None:
     hits = index.search(many.weight.detach()[:500] + many.mean).classes[:, 0] == torch.arange(500)
     assert hits.double().mean() > 0.95
     assert (head.index().search(features[:1], 200).classes[0, 104:] == -1).all()
+    for made in (index, head.index()):
+        file = io.BytesIO()
+        torch.save(made.state_dict(), file)
+        file.seek(0)
+        state = torch.load(file, weights_only=True)
+        same = ClassIndex.from_state(state)
+        assert same.recall == made.recall
+        for found, expected in zip(same.search(features, 5), made.search(features, 5)):
+            assert torch.equal(found, expected)
+        for wrong, said in (({"numbers": [1]}, "not the state of an index"), ({**state, "classes": state["classes"] + 1}, "missing or occurs twice"),
+                            ({**state, "rows": state["rows"][:, 1:]}, "not the state of an index"), ({**state, "starts": state["starts"][:-1]}, "do not divide")):
+            with pytest.raises((pelton.ConfigurationError, pelton.StateError), match=said):
+                ClassIndex.from_state(wrong)
     for wrong, said in ((lambda: head.remove([200]), "not all among the 104"), (lambda: head.remove(range(104)), "no class"),
                         (lambda: head.add(torch.ones(2, 3)), r"give \[classes, 24\]"), (lambda: index.search(torch.ones(2, 3)), "give")):
         with pytest.raises(pelton.ConfigurationError, match=said):

@@ -1,6 +1,6 @@
 //! Running the layers of a net.
 
-use crate::input::Bags;
+use crate::bags::Bags;
 use crate::layer::{Layer, Role, Summary};
 use crate::operands::{Counts, LossOptions, NormMode};
 use crate::operators::{

@@ -31,6 +31,7 @@
 //! net; in its implementations ranks divide batches (`data_parallel`), layers (`pipelined`), or the classes of a head
 //! after the net (`classifier`). `parameters` makes, saves and loads parameters under PyTorch's names.
 
+mod bags;
 mod classifier;
 mod data_parallel;
 mod error;
@@ -54,10 +55,11 @@ mod tensor;
 mod trainer;
 mod views;
 
+pub use bags::Bags;
 pub use classifier::{ClassifierOptions, classifier};
 pub use data_parallel::trainer;
 pub use error::NnError;
-pub use input::{Bags, Carry, Input, Words};
+pub use input::{Carry, Input, Words};
 pub use layer::{Flow, Init, Layer, Parameter, Role, Summary};
 pub use memory::give_back_spare;
 pub use nets::Net;

@@ -236,6 +236,11 @@ impl<T: Number> ClassIndex<T> {
         self
     }
 
+    /// That mean; empty if there is none.
+    pub fn mean(&self) -> &[f32] {
+        &self.mean
+    }
+
     /// Classes.
     pub fn len(&self) -> usize {
         self.ids.len()

@@ -55,17 +55,17 @@ pub struct IndexShape {
     pub longest: f32,
 }
 
-/// The arrays of a rounded index.
+/// The arrays of an index.
 #[derive(Clone, Debug)]
-pub struct IndexArrays<'a> {
+pub struct IndexArrays<'a, T: Clone = u16> {
     /// The class of each row.
     pub ids: Cow<'a, [u32]>,
     /// Start of each list, then the end.
     pub starts: Cow<'a, [u64]>,
     /// Means of the lists \[lists, d\]; empty with a single list.
     pub centres: Cow<'a, [f32]>,
-    /// Vectors in bf16, list after list.
-    pub rows: Cow<'a, [u16]>,
+    /// Vectors, list after list; in bf16 of a rounded index.
+    pub rows: Cow<'a, [T]>,
 }
 
 impl ClassIndex {
@@ -88,9 +88,9 @@ impl ClassIndex {
     }
 }
 
-impl ClassIndex<u16> {
-    /// The parts saved in a file.
-    pub fn parts(&self) -> (IndexShape, IndexArrays<'_>) {
+impl<T: Number> ClassIndex<T> {
+    /// The parts saved in a file, all but the mean.
+    pub fn parts(&self) -> (IndexShape, IndexArrays<'_, T>) {
         let shape = IndexShape {
             d: self.d,
             logits: self.logits,
@@ -110,7 +110,7 @@ impl ClassIndex<u16> {
     /// An index from the parts in a file.
     ///
     /// Errors: a description of the mismatch.
-    pub fn of_parts(shape: IndexShape, arrays: IndexArrays<'_>) -> Result<Self, &'static str> {
+    pub fn of_parts(shape: IndexShape, arrays: IndexArrays<'_, T>) -> Result<Self, &'static str> {
         let IndexArrays {
             ids,
             starts,
@@ -157,7 +157,9 @@ impl ClassIndex<u16> {
             recall: shape.recall,
         })
     }
+}
 
+impl ClassIndex<u16> {
     /// The same with searches that look at all lists.
     pub fn without_lists(mut self) -> Self {
         (self.probes, self.recall) = (self.lists(), 1.0);

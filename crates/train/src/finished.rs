@@ -26,7 +26,7 @@ use crate::deep::{
 };
 use crate::error::TrainError;
 use crate::evaluate::{EvaluateConfig, heading, unwritten};
-use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, fits, resolved};
+use crate::image::{CLASSES, Classes, ImageConfig, PLAIN, check_lists, fits, resolved};
 use crate::label_ranks::{LabelRanks, MOST_CUT, RankSums};
 use crate::language::{LanguageConfig, LanguageNet, MEASURED_ROWS, VOCABULARY};
 pub use crate::ranked::{Ranked, best_classes};
@@ -314,13 +314,8 @@ pub(crate) fn images(
     expected.check(&of.data)?;
     let data = data_config(&of.data, &config.data);
     let data = open(&data, &data.paths, Some(&expected), context)?;
-    let has_lists = labels == Labels::OfRun && data.dataset.label_lists().is_some();
-    if has_lists && (config.head.is_none() || !classes.map.is_count()) {
-        return Err(TrainError::config(format!(
-            "{}: records may have several labels, which are numbers; this takes a net that train classify made of such data",
-            of.data.paths.join(", ")
-        )));
-    }
+    let measures = labels == Labels::OfRun;
+    check_lists(&data, config, measures.then_some(&classes.map))?;
     let pipeline = resolved(&config.pipeline, &data)?;
     let prepared = prepare(&pipeline, &config.fit, of.memory_bytes, &data, context)?;
     fits(&prepared, classes.input(), &of.data.paths)?;
@@ -368,14 +363,12 @@ pub fn eval(
     let mut source = prepared.source(None, targets, context.comm)?;
     let steps = prepared.steps(0);
     let mut within = 0;
-    let mut ranks = (data.dataset.label_lists().filter(|_| !language)).map(|_| RankSums::new(None));
+    let mut ranks = data.dataset.label_lists().map(|_| RankSums::new(None));
     let evaluate = |input: Option<Input<'_>>| {
         let best = ranks.as_ref().map_or(0, |_| MOST_CUT);
         let found = net.trainer.evaluate_each(input, best)?;
         if let (Some(ranks), Some(input)) = (&mut ranks, input) {
-            for (own, best) in input.label_lists().zip(&found.best) {
-                ranks.add(own, best);
-            }
+            ranks.add_each(input, &found.best);
         }
         if let (Some(top), Some(input)) = (top, input) {
             let best = best_classes(net.trainer.as_mut(), input, top)?;

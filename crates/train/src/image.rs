@@ -367,6 +367,23 @@ fn check_several(config: &ImageConfig, labels: u64, paths: &[String]) -> Result<
     Ok(())
 }
 
+/// Refuses data with several labels for an example, if a finished net of these classes cannot measure it; none is measured
+/// without classes.
+pub(crate) fn check_lists(
+    data: &OpenedData,
+    config: &ImageConfig,
+    classes: Option<&ClassMap>,
+) -> Result<(), TrainError> {
+    let can_measure = classes.is_none_or(|map| config.head.is_some() && map.is_count());
+    if can_measure || data.dataset.label_lists().is_none() {
+        return Ok(());
+    }
+    Err(TrainError::config(format!(
+        "{}: records may have several labels, which are numbers; this takes a net that train classify made of such data",
+        data.paths[0].display()
+    )))
+}
+
 /// Refuses labels that look like measurements.
 pub(crate) fn check_whole(labels: &ClassMap, paths: &[String]) -> Result<(), TrainError> {
     if labels.is_count() {

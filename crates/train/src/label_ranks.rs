@@ -1,5 +1,6 @@
 //! How well the labels of examples that may have several are ranked.
 
+use pelton_nn::Input;
 use serde::Serialize;
 
 /// First classes that are measured.
@@ -62,8 +63,15 @@ impl RankSums {
         }
     }
 
+    /// Examples, and the best classes of each.
+    pub(crate) fn add_each(&mut self, input: Input<'_>, best: &[Vec<u64>]) {
+        for (labels, best) in input.label_lists().zip(best) {
+            self.add(labels, best);
+        }
+    }
+
     /// An example with these labels, each once, and its best classes.
-    pub(crate) fn add(&mut self, labels: &[i64], best: &[u64]) {
+    fn add(&mut self, labels: &[i64], best: &[u64]) {
         let gain = |place: usize| 1.0 / (place as f64 + 2.0).log2();
         let weight = |class: u64| {
             let inverse = self.inverse.as_ref();

@@ -97,6 +97,19 @@ fn files(place: &Place) {
             place.write(name, bytes);
         }
     }
+    for (name, records) in [("train", 600), ("test", 100)] {
+        // Two labels, each with a feature of its own.
+        let line = |i: usize| {
+            let [first, second] = [i % 9, 9 + i % 7];
+            format!(
+                "{first},{second} {first}:1 {second}:1 {}:0.5\n",
+                20 + i % 19
+            )
+        };
+        let lines: String = (0..records).map(line).collect();
+        let text = format!("{records} 40 16\n{lines}");
+        place.write(&format!("delicious.{name}.txt"), text);
+    }
     for (name, sentences) in [("train", 600), ("valid", 50), ("test", 50)] {
         // Each word but the first follows from the previous one; the pages have a prompt of these three.
         let word = |number: usize| match number {
@@ -116,7 +129,7 @@ fn files(place: &Place) {
 
 #[test]
 fn commands_of_heads_reach_what_they_are_shown_for() {
-    check(include_str!("../../../../docs/classes.md"), 5, |line| {
+    check(include_str!("../../../../docs/classes.md"), 6, |line| {
         // With 500, 200 and 5 classes.
         let floor = match line {
             _ if line.contains("--grow") => 0.5,

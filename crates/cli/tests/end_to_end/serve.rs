@@ -663,7 +663,7 @@ fn a_net_on_sparse_rows_is_measured_and_not_served() {
     let line = |i: usize| format!("{},{} {}:1 {}:2\n", i % 9, 9 + i % 7, i % 9, 20 + i % 7);
     let rows: String = (0..300).map(line).collect();
     place.write("rows.txt", format!("300 40 16\n{rows}"));
-    let told = place.ok("train classify rows.txt --test rows.txt --epochs 6 --optimizer adamw --rate 0.01 --out run").stdout;
+    let told = place.ok("train classify rows.txt --test rows.txt --epochs 6 --optimizer adamw --rate 0.01 --out run").stderr;
     assert!(told.contains("nDCG 100.00 % at 1"), "{told}");
     assert!(
         told.contains("propensity-scored precision 100.00 % at 1"),

@@ -31,7 +31,6 @@ use crate::text::stream::{Bytes, Tokens};
 /// All formats. If two recognise a file equally well, the first is used.
 static FORMATS: &[&dyn Format] = &[
     &Libsvm,
-    &Several,
     &Delimited {
         name: "csv",
         delimiter: b',',
@@ -53,6 +52,7 @@ static FORMATS: &[&dyn Format] = &[
     &Npy,
     &Packed,
     &Text,
+    &Several,
     &Idx,
     &Cifar::TEN,
     &Cifar::HUNDRED,
@@ -218,11 +218,7 @@ mod tests {
         check("winequality.data", b"a;b\n1,5;2\n", Some("csv"));
         check("x.data", b"1|2\n3|4\n", Some("csv"));
         check("x", b"a;b\nc;d\n", Some("text"));
-        check(
-            "delicious.txt",
-            b"12920 500 983\n1,2 0:0.5\n",
-            Some("libsvm"),
-        );
+        check("delicious.txt", b"12920 500 983\n1,2 0:0.5\n", Some("xmc"));
         check("x.data", b"a,b,label\n1,2,3\n", Some("csv"));
         check("bad", b"cat 1:2 3:4\n", Some("libsvm"));
         check("train-images-idx3-ubyte.gz", b"\x01", Some("idx"));

@@ -3,7 +3,7 @@
 use pelton_kernels::embedding::{gather_sums, scatter_sums};
 use pelton_kernels::sums;
 
-use crate::input::Bags;
+use crate::bags::Bags;
 use crate::memory::Block;
 use crate::tape::{Tape, Taped};
 use crate::tensor::Tensor;

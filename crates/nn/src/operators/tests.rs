@@ -457,7 +457,7 @@ fn embeddings() {
 
 #[test]
 fn bags() {
-    let bags = crate::input::Bags {
+    let bags = crate::bags::Bags {
         features: vec![3, 0, 1, 2],
         ids: vec![3, 0, 6, 3, 1, 4],
         values: vec![0.5, -2.0, 1.0, -4.0, 0.0, 0.25],

@@ -36,9 +36,7 @@ impl<'a> Tested<'a> {
             sizes.add(input.labels(), &found.right);
         }
         if let Some(ranks) = &mut self.ranks {
-            for (labels, best) in input.label_lists().zip(&found.best) {
-                ranks.add(labels, best);
-            }
+            ranks.add_each(input, &found.best);
         }
     }
 
