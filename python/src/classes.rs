@@ -167,7 +167,7 @@ impl ClassIndex {
         let numbers = |all: &[f32]| matrix(py, all.to_vec(), d);
         Ok((
             (
-                shape.logits.is_cosine(),
+                matches!(shape.logits, Logits::Cosine { .. }),
                 shape.probes,
                 shape.recall,
                 shape.longest,
