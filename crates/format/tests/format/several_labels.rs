@@ -43,7 +43,7 @@ fn records_are_their_labels_and_entries() {
         ("d.txt", format!("\u{feff}{whole}")),
     ];
     for (name, text) in variants {
-        let path = file(folder.path(), name, text.into_bytes());
+        let path = file(folder.path(), name, text);
         // A byte order mark hides the numbers from the look at the first line.
         let format = (name == "d.txt").then_some("xmc");
         let dataset = open(&path, &with(&folder, format, None)).unwrap();
@@ -80,7 +80,7 @@ fn what_is_wrong_is_said() {
     let folder = tempdir().unwrap();
     let of = with(&folder, Some("xmc"), None);
     let refused = |text: &str, expected: &str| {
-        let path = file(folder.path(), "x.txt", text.as_bytes().to_vec());
+        let path = file(folder.path(), "x.txt", text.as_bytes());
         match open(&path, &of) {
             Err(error) => assert!(error.to_string().contains(expected), "{error}"),
             Ok(dataset) => {
@@ -122,7 +122,7 @@ fn what_is_wrong_is_said() {
         "states 9 features and 999999999 labels; at most",
     );
     // Without a first line it is LIBSVM text, which says what to do.
-    let path = file(folder.path(), "bare.txt", b"1,2 3:4\n".to_vec());
+    let path = file(folder.path(), "bare.txt", b"1,2 3:4\n");
     let dataset = open(&path, &with(&folder, None, None)).unwrap();
     let error = rows(&dataset).unwrap_err().to_string();
     assert!(
