@@ -58,19 +58,19 @@ class ClassIndex:
         return Best(torch.from_numpy(scores), torch.from_numpy(classes))
 
     def state_dict(self) -> dict[str, Any]:
-        """All of it, to be saved with a head: numbers and tensors, as large as the weights."""
+        """All of it, to be saved with a head: numbers and tensors, as large as the weights; `load_index` takes it."""
         numbers, places, rows = self._native.parts()
         arrays = dict(zip(("classes", "starts", "centres", "rows", "mean"), map(torch.from_numpy, [*places, *rows])))
         return {"numbers": list(numbers), **arrays}
 
-    @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> ClassIndex:
-        """The index of a ``state_dict()``."""
-        try:
-            numbers, (*places, centres, rows, mean) = state["numbers"], (state[name].contiguous().numpy() for name in ("classes", "starts", "centres", "rows", "mean"))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise StateError("this is not the state of an index over classes") from error
-        return cls(_pelton.ClassIndex.of_parts(tuple(numbers), places, [centres, rows, mean], torch.get_num_threads()))
+
+def load_index(state: Mapping[str, Any]) -> ClassIndex:
+    """The index whose ``state_dict()`` this is."""
+    try:
+        numbers, (*places, centres, rows, mean) = state["numbers"], (state[name].contiguous().numpy() for name in ("classes", "starts", "centres", "rows", "mean"))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise StateError("this is not the state of an index over classes") from error
+    return ClassIndex(_pelton.ClassIndex.of_parts(tuple(numbers), places, [centres, rows, mean], torch.get_num_threads()))
 
 
 class KnnSoftmax(torch.nn.Module):

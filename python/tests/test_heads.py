@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
 from torch.nn import functional as F  # noqa: E402
 
 from pelton import _partial, choose, optim  # noqa: E402
-from pelton.heads import ClassIndex, KnnSoftmax, join_states  # noqa: E402
+from pelton.heads import ClassIndex, KnnSoftmax, join_states, load_index  # noqa: E402
 
 CLASSES, DIM = 103, 24
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "near": {"budget": 0.6}, "knn": {"k": 5, "budget": 0.6}, "sampled": {"budget": 0.6}}
@@ -576,14 +576,14 @@ def test_classes_come_and_go_and_an_index_finds_them() -> None:
         torch.save(made.state_dict(), file)
         file.seek(0)
         state = torch.load(file, weights_only=True)
-        same = ClassIndex.from_state(state)
+        same = load_index(state)
         assert same.recall == made.recall
         for found, expected in zip(same.search(features, 5), made.search(features, 5)):
             assert torch.equal(found, expected)
         for wrong, said in (({"numbers": [1]}, "not the state of an index"), ({**state, "classes": state["classes"] + 1}, "missing or occurs twice"),
                             ({**state, "rows": state["rows"][:, 1:]}, "not the state of an index"), ({**state, "starts": state["starts"][:-1]}, "do not divide")):
             with pytest.raises((pelton.ConfigurationError, pelton.StateError), match=said):
-                ClassIndex.from_state(wrong)
+                load_index(wrong)
     for wrong, said in ((lambda: head.remove([200]), "not all among the 104"), (lambda: head.remove(range(104)), "no class"),
                         (lambda: head.add(torch.ones(2, 3)), r"give \[classes, 24\]"), (lambda: index.search(torch.ones(2, 3)), "give")):
         with pytest.raises(pelton.ConfigurationError, match=said):
