@@ -18,7 +18,7 @@ use crate::record::labels::MOST_LABELS;
 use crate::record::labels::stored::Label;
 use crate::record::rows::feature_type::FeatureType;
 use crate::record::rows::fields::RecordFields;
-use crate::record::rows::{LABELS_FIELD, NewRow, Row};
+use crate::record::rows::{LABELS_FIELD, Layout, NewRow, Row, Rows};
 use crate::text::libsvm::{LibsvmRules, decode_entries};
 
 /// Longest first line.
@@ -201,11 +201,7 @@ impl Decoder for SeveralDecoder {
 }
 
 /// Decodes a line of a file with so many features and labels as fields of a record: labels, indices and values.
-pub fn decode_several(
-    line: &[u8],
-    (features, labels): (u64, u64),
-) -> Option<(RecordFields, crate::record::rows::Rows)> {
-    use crate::record::rows::{Layout, Rows};
+pub fn decode_several(line: &[u8], (features, labels): (u64, u64)) -> Option<(RecordFields, Rows)> {
     let sizes = Sizes {
         records: 1,
         features,
