@@ -136,11 +136,14 @@ def partial_cross_entropy(
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
     margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
-    plainly = all(of is None for of in (ranks, bias, softcap)) and not several and not label_smoothing and not z_loss
+    plainly = all(of is None for of in (ranks, bias, softcap)) and not label_smoothing and not z_loss
     if plainly and factor is not None and _is_native(plain, weight, margins):
         logits = None if scale is None else (scale, margins or (1.0, 0.0, 0.0))
-        labels = places[:, 0] if rows is None else rows[places[:, 0]]
-        made = _native(plain, weight, labels, factor * own_counts, rows, correction, logits, half, sparse)
+        labels, factors = (places if rows is None else rows[places]), factor * own_counts
+        if several:
+            labels, factors = labels[valid], (factors / many.clamp(min=1)).repeat_interleave(many)
+        labels = labels.flatten()
+        made = _native(plain, weight, (labels, many if several else None), factors, rows, correction, logits, half, sparse)
         if made is not None:
             return made
     if half:
@@ -397,18 +400,21 @@ def _is_native(x: Tensor, weight: Tensor, margins: tuple[Number, Number, Number]
 
 
 def _native(
-    x: Tensor, weight: Tensor, target: Tensor, factor: Tensor, rows: Tensor | None, correction: Tensor | None,
+    x: Tensor, weight: Tensor, labels: tuple[Tensor, Tensor | None], factor: Tensor, rows: Tensor | None, correction: Tensor | None,
     logits: tuple[float, tuple[Number, Number, Number]] | None, half: bool, sparse: bool,
 ) -> Tensor | None:  # fmt: skip
-    """The sum of ``factor`` times the losses, by `pelton_softmax::Pass`; None if something is not finite."""
+    """The sum of ``factor`` times the losses, by `pelton_softmax::Pass`, of labels and how many each example has; None if something
+    is not finite, or a label is given twice."""
     active = None
     if rows is not None:
         counts = torch.ones(len(rows)) if correction is None else correction.exp()
         active = (rows.long().numpy(), counts.float().numpy())
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
     # Not `numpy()`, after which FSDP can no longer free the memory of a parameter.
-    given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target.long(), factor.float())]
-    found = _pelton.class_losses(given[0], given[1], given[2], given[3], active, logits, half, torch.get_num_threads(), learns)
+    target, many = labels[0].long(), labels[1]
+    given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target, factor.float())]
+    counts = None if many is None else many.numpy()
+    found = _pelton.class_losses(given[0], given[1], given[2], counts, given[3], active, logits, half, torch.get_num_threads(), learns)
     if found is None:
         return None
     loss, made = torch.tensor(found[0], dtype=torch.float32), found[1]

@@ -170,6 +170,7 @@ def class_losses(
     features: Any,
     weights: Any,
     labels: Any,
+    several: Any,
     factors: Any,
     active: tuple[Any, Any] | None,
     logits: tuple[float, tuple[Any, Any, Any]] | None,

@@ -8,8 +8,8 @@ use numpy::ndarray::Array2;
 use numpy::{IntoPyArray, PyArray2, PyReadonlyArray1, PyReadonlyArray2, PyUntypedArrayMethods};
 use pelton_comm::Comm;
 use pelton_softmax::{
-    Active, ClassRows, HeadError, IndexArrays, IndexShape, Logits, Margin, Neighbours, Pass,
-    PassGradients, Precision,
+    Active, ClassRows, HeadError, IndexArrays, IndexShape, Labels, Logits, Margin, Neighbours,
+    Pass, PassGradients, Precision,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
@@ -34,16 +34,18 @@ type Found<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray2<i64>>);
 /// The sum of losses, and its gradients by the features and by the rows.
 type Losses<'py> = (f64, Option<[Bound<'py, PyArray2<f32>>; 2]>);
 
-/// Σ factor · loss of a batch over the classes that take part, and with `learns` its gradients. `logits` is the scale of
-/// cosines with a margin, and none for products. None if numbers are not finite.
+/// Σ factor · loss of a batch over the classes that take part, and with `learns` its gradients. `several` is how many labels
+/// each example has, none if one. `logits` is the scale of cosines with a margin, and none for products. None if numbers are
+/// not finite, or an example has a label twice.
 #[pyfunction]
-#[pyo3(signature = (features, weights, labels, factors, active, logits, half, threads, learns))]
+#[pyo3(signature = (features, weights, labels, several, factors, active, logits, half, threads, learns))]
 #[expect(clippy::too_many_arguments, reason = "those of Python's call")]
 pub(crate) fn class_losses<'py>(
     py: Python<'py>,
     features: Rows<'py>,
     weights: Rows<'py>,
     labels: PyReadonlyArray1<'py, i64>,
+    several: Option<PyReadonlyArray1<'py, i64>>,
     factors: PyReadonlyArray1<'py, f32>,
     active: Option<Chosen<'py>>,
     logits: Option<(f32, [f32; 3])>,
@@ -63,7 +65,12 @@ pub(crate) fn class_losses<'py>(
         },
     };
     let (features, factors) = (features.as_slice()?, factors.as_slice()?);
-    let labels: &[u64] = bytemuck::cast_slice(labels.as_slice()?);
+    let classes: &[u64] = bytemuck::cast_slice(labels.as_slice()?);
+    let several = several.as_ref().map(|counts| counts.as_slice());
+    let labels = Labels {
+        classes,
+        counts: several.transpose()?.map(bytemuck::cast_slice),
+    };
     let counts = match &active {
         None => None,
         Some((rows, counts)) => {
@@ -88,7 +95,7 @@ pub(crate) fn class_losses<'py>(
                 learns.then(|| Ok::<_, PyErr>([matrix(py, features, d)?, matrix(py, rows, d)?]));
             Ok(Some((loss, made.transpose()?)))
         }
-        Ok(_) | Err(HeadError::NotFinite { .. }) => Ok(None),
+        Ok(_) | Err(HeadError::NotFinite { .. } | HeadError::Twice { .. }) => Ok(None),
         Err(error) => Err(configuration(error.to_string())),
     }
 }

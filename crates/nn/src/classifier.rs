@@ -262,13 +262,11 @@ impl Trainer for Classifier {
                         backward.push_back(micro);
                         continue;
                     }
-                    let factors = options.loss.factors(&micro.labels.labels);
-                    let (scored, took) = timed(|| {
-                        let lists = &micro.labels;
-                        lists.scored(features.as_slice(), d, factors, |features, factors| {
-                            head.score(features, &lists.labels, options.loss.scale, factors)
-                        })
-                    });
+                    let lists = &micro.labels;
+                    let factors = lists.means(options.loss.factors(&lists.labels));
+                    let (labels, scale) = (lists.labels(), options.loss.scale);
+                    let (scored, took) =
+                        timed(|| head.score(&features, labels, scale, Some(&factors)));
                     self.head_s += took;
                     self.active.0 += head.active();
                     self.active.1 += 1;
@@ -374,14 +372,12 @@ impl Trainer for Classifier {
             return Ok(Evaluated::default());
         }
         let labels: LabelLists = of_ranks.into_iter().collect();
-        let (repeated, factors) = labels.repeated(&features, self.head.d(), None);
-        let measured = self
-            .head
-            .evaluate(&repeated, &labels.labels, factors.as_deref())?;
+        let factors = labels.means(None);
+        let measured = (self.head).evaluate(&features, labels.labels(), Some(&factors))?;
         let counts = self.reported(measured.loss, measured.correct(), own.len() as u64);
         let mut found = Evaluated {
             counts,
-            right: labels.any(&measured.right)[own.clone()].to_vec(),
+            right: measured.right[own.clone()].to_vec(),
             best: Vec::new(),
         };
         if best > 0 {

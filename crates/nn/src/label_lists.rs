@@ -1,9 +1,8 @@
 //! The classes of examples that may have several, or none: the loss of an example is the mean over its own.
-//!
-//! A head over many classes takes an example once for each of its classes, with the factor one over their number.
 
-use std::borrow::Cow;
 use std::ops::Range;
+
+use pelton_softmax::Labels;
 
 use crate::input::Input;
 
@@ -70,62 +69,21 @@ impl LabelLists {
         rows.zip(self.labels.iter().copied())
     }
 
-    fn are_single(&self) -> bool {
-        self.counts.iter().all(|&count| count == 1)
+    /// As a head takes them.
+    pub(crate) fn labels(&self) -> Labels<'_> {
+        Labels {
+            classes: &self.labels,
+            counts: Some(&self.counts),
+        }
     }
 
-    /// The `features` \[rows, d\] of an example once for each of its classes, and the factor of each loss: that in
-    /// `factors`, by class, over the number of the example's classes.
-    pub(crate) fn repeated<'f>(
-        &self,
-        features: &'f [f32],
-        d: usize,
-        factors: Option<Vec<f32>>,
-    ) -> (Cow<'f, [f32]>, Option<Vec<f32>>) {
-        if self.are_single() {
-            return (Cow::Borrowed(features), factors);
-        }
+    /// The factor of each loss: that in `factors`, by class, over the number of the example's classes.
+    pub(crate) fn means(&self, factors: Option<Vec<f32>>) -> Vec<f32> {
         let mut factors = factors.unwrap_or_else(|| vec![1.0; self.labels.len()]);
-        let mut repeated = Vec::with_capacity(factors.len() * d);
         for ((row, _), factor) in self.pairs().zip(&mut factors) {
-            repeated.extend_from_slice(&features[row * d..][..d]);
             *factor /= self.counts[row] as f32;
         }
-        (Cow::Owned(repeated), Some(factors))
-    }
-
-    /// What `score` makes of the [repeated](LabelLists::repeated) examples, with the gradient of an example summed over
-    /// its classes: \[rows, d\].
-    pub(crate) fn scored<S: Default, E>(
-        &self,
-        features: &[f32],
-        d: usize,
-        factors: Option<Vec<f32>>,
-        score: impl FnOnce(&[f32], Option<&[f32]>) -> Result<(S, Vec<f32>), E>,
-    ) -> Result<(S, Vec<f32>), E> {
-        let (repeated, factors) = self.repeated(features, d, factors);
-        if self.labels.is_empty() {
-            return Ok((S::default(), vec![0.0; features.len()]));
-        }
-        let (sums, gradient) = score(&repeated, factors.as_deref())?;
-        if self.are_single() {
-            return Ok((sums, gradient));
-        }
-        let mut summed = vec![0.0; features.len()];
-        for ((row, _), of_pair) in self.pairs().zip(gradient.chunks_exact(d)) {
-            let own = &mut summed[row * d..][..d];
-            own.iter_mut().zip(of_pair).for_each(|(sum, x)| *sum += x);
-        }
-        Ok((sums, summed))
-    }
-
-    /// Of each example, whether `of_pairs` holds for one of its classes.
-    pub(crate) fn any(&self, of_pairs: &[bool]) -> Vec<bool> {
-        let mut any = vec![false; self.rows()];
-        for ((row, _), of_pair) in self.pairs().zip(of_pairs) {
-            any[row] |= of_pair;
-        }
-        any
+        factors
     }
 }
 

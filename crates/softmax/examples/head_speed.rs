@@ -121,7 +121,7 @@ fn main() {
         let each = times(rounds, |step| {
             let (features, labels) = &steps[step];
             head.select(labels, step as u64).expect("labels");
-            let scored = head.score(features, labels, 1.0 / batch as f32, None);
+            let scored = head.score(features, labels.into(), 1.0 / batch as f32, None);
             scored.expect("good numbers");
             active = head.active();
             head.update(&update).expect("one rank");

@@ -16,6 +16,7 @@ use crate::forest::Forest;
 use crate::graph::{Graph, Selection};
 use crate::head::{Active, Head, Measured, Scored, Sums};
 use crate::index::unit;
+use crate::labels::Labels;
 use crate::means::Means;
 use crate::near::{LISTED, Lists, TOP, draw};
 use crate::neighbours::Neighbours;
@@ -240,7 +241,7 @@ impl ClassHead for ChosenHead {
         features: &[f32],
         labels: &[u64],
     ) -> Result<(), HeadError> {
-        self.head.check(features, labels)?;
+        self.head.check(features, labels.into())?;
         match (what, &mut self.centre) {
             (Observed::Mean, None) => (),
             (Observed::Mean, Some(centre)) => {
@@ -360,7 +361,7 @@ impl ClassHead for ChosenHead {
     fn score(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         weight: f32,
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
@@ -370,7 +371,7 @@ impl ClassHead for ChosenHead {
             centred = Cow::Owned(centre.train(features));
         }
         if matches!(self.choice, Choice::Lists(_)) {
-            self.choose_nearest(&centred, labels)?;
+            self.choose_nearest(&centred, labels.classes)?;
         }
         let active = match &self.active {
             Some((rows, counts)) => Active::Rows(rows, counts),
@@ -422,16 +423,16 @@ impl ClassHead for ChosenHead {
     fn evaluate(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         factors: Option<&[f32]>,
     ) -> Result<Measured, HeadError> {
         self.settle();
         let mut all = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
-        for (part, (features, labels)) in parts.zip(labels.chunks(EVALUATED)).enumerate() {
+        for (features, (own, labels)) in parts.zip(labels.parts(EVALUATED)) {
             let features = self.centred(features);
             let mut scored = self.head.measure(&features, labels)?;
-            let factors = factors.map(|all| &all[part * EVALUATED..][..labels.len()]);
+            let factors = factors.map(|all| &all[own]);
             let sums = self.head.reduce(&mut scored, 1.0, factors, &self.comm)?;
             all.loss += sums.loss;
             all.right.append(&mut scored.hits);

@@ -11,6 +11,7 @@ use pelton_key::listed;
 use crate::error::HeadError;
 use crate::graph::Budget;
 use crate::head::{Measured, Sums};
+use crate::labels::Labels;
 use crate::logits::Logits;
 use crate::rows::Update;
 
@@ -327,15 +328,15 @@ pub trait ClassHead: Send {
         [0; 2]
     }
 
-    /// Scores a micro-batch: `features` \[batch, d\] and `labels` \[batch\] of all ranks, and the factor on each loss,
-    /// `factors` \[batch\], by default 1. Returns the sums of all ranks, with the loss Σ factor · loss, and this rank's
+    /// Scores a micro-batch of all ranks: `features` \[batch, d\], the classes of each, and the factor on the loss of
+    /// each class, by default 1. Returns the sums of all ranks, with the loss Σ factor · loss, and this rank's
     /// part of the gradient of `weight` times that by the features, \[batch, d\]; keeps the batch for the update.
     ///
-    /// Errors: features that are not finite; labels of classes that were not chosen.
+    /// Errors: features that are not finite; labels of classes that were not chosen, or given twice.
     fn score(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         weight: f32,
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError>;
@@ -362,7 +363,7 @@ pub trait ClassHead: Send {
     fn evaluate(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         factors: Option<&[f32]>,
     ) -> Result<Measured, HeadError>;
 

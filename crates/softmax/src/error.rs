@@ -33,6 +33,14 @@ pub enum HeadError {
         /// Classes of all ranks.
         classes: u64,
     },
+    /// A label that an example has twice.
+    #[error("example {example} of the batch has the label {label} twice; give it once")]
+    Twice {
+        /// Index in the batch.
+        example: usize,
+        /// The label.
+        label: u64,
+    },
     /// An active set that lacks a class of the batch's own.
     #[error(
         "class {label} of example {example} is not in the active set; an active set holds the classes of its batch"

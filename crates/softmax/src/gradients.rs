@@ -196,7 +196,7 @@ struct Part<'a> {
 impl<'a> Part<'a> {
     fn new<T: Table>(scored: &'a Scored, head: &Head<T>) -> Part<'a> {
         let batch = scored.batch;
-        assert_eq!(scored.wrong.len(), batch, "a batch that was not reduced");
+        assert_eq!(scored.hits.len(), batch, "a batch that was not reduced");
         let features = Matrix::new(&scored.unit, batch, head.rows.d());
         let packed = |features| PackedMatrix::new(head.precision, features);
         let scale = head.logits.scale();
@@ -240,10 +240,10 @@ impl<'a> Part<'a> {
         let (scale, mut unused) = (head.logits.scale(), vec![0.0; batch]);
         chunk::exponentials(products, counts, scale, shift, factor, shares, &mut unused);
         let left = scored.right.iter().zip(&scored.targets).skip(self.right);
-        for (right, &(place, example)) in left.take_while(|(_, (place, _))| *place < places.end) {
+        for (right, &(place, label)) in left.take_while(|(_, (place, _))| *place < places.end) {
             self.right += 1;
-            shares[(place - places.start) * batch + example] =
-                -factor[example] * right.slope * scored.wrong[example];
+            let example = scored.owners[label];
+            shares[(place - places.start) * batch + example] = factor[example] * right.derivative;
         }
         let shares = Matrix::new(shares, places.len(), batch);
         gemm_packed(shares, &self.features, &mut scratch.gradient, d, true);

@@ -2,7 +2,8 @@
 //!
 //! With unit vectors x̂ and ŵ, z = scale·x̂·ŵ (the right class's with its margin) and p = softmax of z over the active
 //! classes of all ranks, the loss of an example is −log p_y, and its gradient by z is p − \[c = y\]. A class that
-//! stands for n counts n times in the sum, which is a logit of z + log n. Scoring takes 4·B·|A|·d operations: products,
+//! stands for n counts n times in the sum, which is a logit of z + log n. An example with several classes has the sum of
+//! their losses; its products are made once. Scoring takes 4·B·|A|·d operations: products,
 //! and the gradient of the features from exponentials that are not yet divided by their sum. Updating takes 2·B·|A|·d
 //! more, or 4 if the products do not fit into the scratch memory and must be recomputed.
 
@@ -15,6 +16,7 @@ use rayon::prelude::*;
 
 use crate::chunk::{self, Project};
 use crate::error::HeadError;
+use crate::labels::{Labels, OfExample, Own};
 use crate::logits::Logits;
 use crate::rows::ClassRows;
 use crate::table::Table;
@@ -37,7 +39,7 @@ pub enum Active<'a> {
 pub struct Sums {
     /// Sum of the losses of all examples, margins included.
     pub loss: f64,
-    /// Examples with the own class as the only largest logit of the active ones, without margin.
+    /// Examples of which an own class has a larger logit than all active ones that are not, without margin.
     pub correct: usize,
 }
 
@@ -46,7 +48,7 @@ pub struct Sums {
 pub struct Measured {
     /// Sum of their losses times the factor of each.
     pub loss: f64,
-    /// Of each, whether its own class has the only largest logit.
+    /// Of each, whether an own class has a larger logit than all that are not.
     pub right: Vec<bool>,
 }
 
@@ -75,21 +77,22 @@ pub struct Scored {
     /// Features of length 1 \[batch, d\], and one over the lengths they had.
     pub(crate) unit: Vec<f32>,
     pub(crate) inverse: Vec<f32>,
-    /// Index among the active rows, and example, of the examples with a class on this rank, sorted.
+    /// How many classes each example has, and the example of each class.
+    pub(crate) counts: Vec<usize>,
+    pub(crate) owners: Vec<usize>,
+    /// Index among the active rows, and index among the classes of all examples, of those on this rank, sorted.
     pub(crate) targets: Vec<(usize, usize)>,
-    /// The same of the right class: its logit with margin and without, and the slope of the margin.
+    /// The same targets' logits.
     pub(crate) right: Vec<Right>,
     /// Subtracted from each logit, by example.
     pub(crate) shift: Vec<f32>,
-    /// Σ e^(z − shift) over the other classes, by example.
+    /// Σ e^(z − shift) over the classes that are not its own, by example.
     pub(crate) total: Vec<f64>,
-    /// The largest logit of another class, by example.
+    /// The largest logit of those, by example.
     pub(crate) best: Vec<f32>,
-    /// Share of all other classes together, by example: of a sure example far smaller than the roundings of 1.
-    pub(crate) wrong: Vec<f32>,
-    /// Whether the own class has the only largest logit, by example, once reduced.
+    /// Whether an own class has a larger one, by example, once reduced.
     pub(crate) hits: Vec<bool>,
-    /// Weight of the loss, by example.
+    /// Sum of the weights of the losses, by example.
     pub(crate) weight: Vec<f32>,
     /// Of the features \[batch, d\]; once reduced, this rank's part of it. Empty if the batch is only measured.
     pub(crate) gradient: Vec<f32>,
@@ -99,9 +102,12 @@ pub struct Scored {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Right {
+    /// The logit with margin and without, and the derivative of one by the other.
     pub(crate) with_margin: f32,
     pub(crate) plain: f32,
     pub(crate) slope: f32,
+    /// The derivative of the loss by the logit without margin, over the weight of the example; once reduced.
+    pub(crate) derivative: f32,
 }
 
 /// Memory of one chunk.
@@ -169,21 +175,25 @@ impl Head {
     }
 
     /// The losses of a batch over all classes in f32, which cannot be learnt from: half of the operations.
-    pub(crate) fn measure(&self, features: &[f32], labels: &[u64]) -> Result<Scored, HeadError> {
+    pub(crate) fn measure(
+        &self,
+        features: &[f32],
+        labels: Labels<'_>,
+    ) -> Result<Scored, HeadError> {
         self.score_in(Precision::F32, features, labels, Active::All, false)
     }
 }
 
 // Of rows that take no steps, or those of others.
 impl<T: Table> Head<T> {
-    /// Scores a batch: `features` \[batch, d\] and `labels` \[batch\], the same on every rank. Rows that take part are
+    /// Scores a batch: `features` \[batch, d\] and the classes of each, the same on every rank. Rows that take part are
     /// [awake](Head::wake).
     ///
-    /// Errors: a label that is not a class, features that are not finite.
+    /// Errors: a label that is not a class, or given twice; features that are not finite.
     pub fn score(
         &self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         active: Active<'_>,
     ) -> Result<Scored, HeadError> {
         self.score_in(self.precision, features, labels, active, true)
@@ -193,14 +203,20 @@ impl<T: Table> Head<T> {
         &self,
         precision: Precision,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         active: Active<'_>,
         learns: bool,
     ) -> Result<Scored, HeadError> {
-        let (d, batch) = (self.rows.d(), labels.len());
+        let (d, batch) = (self.rows.d(), labels.examples());
+        let owners = labels.owners();
         assert_eq!(features.len(), batch * d, "features and labels");
+        assert_eq!(
+            owners.len(),
+            labels.classes.len(),
+            "labels and their counts"
+        );
         self.check(features, labels)?;
-        let targets = self.targets(labels, active)?;
+        let targets = self.targets(labels.classes, &owners, active)?;
         let cosine = self.logits.is_cosine();
         let (mut unit, mut inverse) = (vec![0.0; batch * d], vec![0.0; batch]);
         chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
@@ -213,12 +229,13 @@ impl<T: Table> Head<T> {
             active,
             unit,
             inverse,
+            counts: labels.of_examples().map(|own| own.len()).collect(),
+            owners,
             targets,
             right: Vec::new(),
             shift: vec![f32::MIN; batch],
             total: vec![0.0; batch],
             best: vec![f32::NEG_INFINITY; batch],
-            wrong: Vec::new(),
             hits: Vec::new(),
             weight: vec![1.0; batch],
             gradient: vec![0.0; if learns { batch * d } else { 0 }],
@@ -251,7 +268,7 @@ impl<T: Table> Head<T> {
     ) -> Result<(), HeadError> {
         let d = self.rows.d();
         let batch = features.len() / d;
-        self.check(features, &vec![0; batch])?;
+        self.check_features(features)?;
         let cosine = self.logits.is_cosine();
         let (mut unit, mut inverse) = (vec![0.0; batch * d], vec![0.0; batch]);
         chunk::unit_rows(|i| &features[i * d..][..d], cosine, &mut unit, &mut inverse);
@@ -268,32 +285,38 @@ impl<T: Table> Head<T> {
     }
 
     /// Errors: labels that are not classes, features that are not finite.
-    pub(crate) fn check(&self, features: &[f32], labels: &[u64]) -> Result<(), HeadError> {
-        let rows = features.chunks_exact(self.rows.d());
-        for (example, (x, &label)) in rows.zip(labels).enumerate() {
-            if label >= self.classes {
+    pub(crate) fn check(&self, features: &[f32], labels: Labels<'_>) -> Result<(), HeadError> {
+        let classes = self.classes;
+        for (example, own) in labels.of_examples().enumerate() {
+            if let Some(&label) = labels.classes[own].iter().find(|&&label| label >= classes) {
                 return Err(HeadError::Label {
                     example,
                     label,
-                    classes: self.classes,
+                    classes,
                 });
             }
-            // The square of the length overflows long before the numbers do.
-            if !x.iter().map(|x| x * x).sum::<f32>().is_finite() {
-                return Err(HeadError::NotFinite { example });
-            }
         }
-        Ok(())
+        self.check_features(features)
     }
 
-    /// Row indices of this rank's classes of the batch, with their examples.
+    fn check_features(&self, features: &[f32]) -> Result<(), HeadError> {
+        let mut rows = features.chunks_exact(self.rows.d());
+        // The square of the length overflows long before the numbers do.
+        match rows.position(|x| !x.iter().map(|x| x * x).sum::<f32>().is_finite()) {
+            Some(example) => Err(HeadError::NotFinite { example }),
+            None => Ok(()),
+        }
+    }
+
+    /// Row indices of this rank's classes of the batch, with their indices among all.
     fn targets(
         &self,
         labels: &[u64],
+        owners: &[usize],
         active: Active<'_>,
     ) -> Result<Vec<(usize, usize)>, HeadError> {
         let mut targets = Vec::new();
-        for (example, &label) in labels.iter().enumerate() {
+        for (index, &label) in labels.iter().enumerate() {
             let Some(row) = self.rows.row_of(label) else {
                 continue;
             };
@@ -301,11 +324,21 @@ impl<T: Table> Head<T> {
                 Active::All => Some(row),
                 Active::Rows(rows, _) => rows.binary_search(&(row as u32)).ok(),
             };
-            let place = place.ok_or(HeadError::Inactive { example, label })?;
-            targets.push((place, example));
+            let example = owners[index];
+            targets.push((place.ok_or(HeadError::Inactive { example, label })?, index));
         }
         targets.sort_unstable();
-        Ok(targets)
+        let mut pairs = targets.windows(2);
+        let twice = |pair: &[(usize, usize)]| {
+            pair[0].0 == pair[1].0 && owners[pair[0].1] == owners[pair[1].1]
+        };
+        match pairs.find(|pair| twice(pair)) {
+            None => Ok(targets),
+            Some(pair) => Err(HeadError::Twice {
+                example: owners[pair[0].1],
+                label: labels[pair[0].1],
+            }),
+        }
     }
 
     /// Rows that take part.
@@ -336,13 +369,15 @@ impl<T: Table> Head<T> {
         let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
         let from = scored.right.len();
         let targets = scored.targets[from..].iter();
-        for &(place, example) in targets.take_while(|(place, _)| *place < places.end) {
+        for &(place, label) in targets.take_while(|(place, _)| *place < places.end) {
+            let example = scored.owners[label];
             let z = &mut scratch.products[(place - places.start) * batch + example];
             let (with_margin, slope) = self.logits.of_target(*z);
             scored.right.push(Right {
                 with_margin: with_margin * scale,
                 plain: *z * scale,
                 slope,
+                derivative: 0.0,
             });
             // Its exponential is 0.
             *z = f32::NEG_INFINITY;
@@ -373,8 +408,8 @@ impl<T: Table> Head<T> {
     }
 
     /// Adds up the sums of all ranks. From here on each loss has the weight `weight` times its factor in `factors`, if
-    /// given, and [`Scored::gradient`] is this rank's part of the gradient of their sum by the features. The returned
-    /// sum of losses includes the factors but not the weight.
+    /// given, and [`Scored::gradient`] is this rank's part of the gradient of their sum by the features. There is a loss,
+    /// and a factor, for each class of each example. The returned sum of losses includes the factors but not the weight.
     ///
     /// Errors: a loss that is not a number, the same on all ranks; a lost rank.
     pub fn reduce(
@@ -384,48 +419,49 @@ impl<T: Table> Head<T> {
         factors: Option<&[f32]>,
         comm: &Comm,
     ) -> Result<Sums, HeadError> {
-        let (batch, d, scale) = (scored.batch, self.rows.d(), self.logits.scale());
+        let (batch, labels) = (scored.batch, scored.owners.len());
+        let (d, scale) = (self.rows.d(), self.logits.scale());
         comm.all_reduce(&mut scored.best, Reduction::Max)?;
-        let mut sums = vec![0.0; 3 * batch];
-        for (right, &(_, example)) in scored.right.iter().zip(&scored.targets) {
-            sums[batch + example] = f64::from(right.with_margin);
-            sums[2 * batch + example] = f64::from(right.plain);
-        }
         scored.shift_to_best();
-        sums[..batch].copy_from_slice(&scored.total);
+        let mut sums = scored.total.clone();
+        sums.resize(batch + 2 * labels, 0.0);
+        for (right, &(_, label)) in scored.right.iter().zip(&scored.targets) {
+            sums[batch + label] = f64::from(right.with_margin);
+            sums[batch + labels + label] = f64::from(right.plain);
+        }
         comm.all_reduce(&mut sums, Reduction::Sum)?;
+        let (totals, logits) = sums.split_at(batch);
+        let mut each = (0..labels).map(|label| Own {
+            with_margin: logits[label],
+            plain: logits[labels + label],
+            factor: factors.map_or(1.0, |factors| factors[label]),
+        });
         let mut found = Sums::default();
-        scored.wrong = vec![0.0; batch];
-        let factor = |i: usize| factors.map_or(1.0, |factors| factors[i]);
-        scored.weight = (0..batch).map(|i| weight * factor(i)).collect();
-        for i in 0..batch {
-            let shift = f64::from(scored.shift[i]);
-            let (others, right, plain) = (sums[i], sums[batch + i], sums[2 * batch + i]);
-            // Infinite if the right class is far above the others, or the only one.
-            let own = (right - shift).exp();
-            let loss = if right > shift {
-                (others / own).ln_1p()
-            } else {
-                shift - right + (others + own).ln()
-            };
-            if !loss.is_finite() {
-                return Err(HeadError::NotFinite { example: i });
+        let mut derivatives = Vec::with_capacity(labels);
+        for (example, &total) in totals.iter().enumerate() {
+            let own: Vec<Own> = each.by_ref().take(scored.counts[example]).collect();
+            let shift = f64::from(scored.shift[example]);
+            let of = OfExample::new(total, shift, &own);
+            if !of.loss.is_finite() {
+                return Err(HeadError::NotFinite { example });
             }
-            found.loss += f64::from(factor(i)) * loss;
-            let hit = plain > f64::from(scored.best[i]);
+            found.loss += of.loss;
+            let best = f64::from(scored.best[example]);
+            let hit = own.iter().any(|own| own.plain > best);
             scored.hits.push(hit);
             found.correct += usize::from(hit);
-            scored.wrong[i] = if own.is_finite() {
-                (others / (others + own)) as f32
-            } else {
-                0.0
-            };
             // Makes shares of exponentials.
-            let factor = (1.0 / (others + own)) as f32;
-            for g in scored.gradient.iter_mut().skip(i * d).take(d) {
+            let factor = (shift - of.shift).exp() as f32;
+            for g in scored.gradient.iter_mut().skip(example * d).take(d) {
                 *g *= factor;
             }
-            scored.shift[i] = (right + loss) as f32;
+            scored.shift[example] = of.shift as f32;
+            scored.weight[example] = weight * of.factor;
+            derivatives.extend(of.by_own);
+        }
+        for (right, &(_, label)) in scored.right.iter_mut().zip(&scored.targets) {
+            let (with_margin, plain) = derivatives[label];
+            right.derivative = (with_margin * f64::from(right.slope) + plain) as f32;
         }
         if scored.gradient.is_empty() {
             return Ok(found);
@@ -457,12 +493,12 @@ impl<T: Table> Head<T> {
         let d = self.rows.d();
         let is_cosine = self.logits.is_cosine();
         let (mut unit, mut inverse) = (vec![0.0; d], [0.0]);
-        for (right, &(place, example)) in scored.right.iter().zip(&scored.targets) {
+        for (right, &(place, label)) in scored.right.iter().zip(&scored.targets) {
             let row = scored.row(place);
             chunk::unit_rows(|_| self.rows.row(row), is_cosine, &mut unit, &mut inverse);
-            let factor = -scored.wrong[example] * right.slope;
-            for (g, w) in scored.gradient[example * d..][..d].iter_mut().zip(&unit) {
-                *g += factor * w;
+            let own = &mut scored.gradient[scored.owners[label] * d..][..d];
+            for (g, w) in own.iter_mut().zip(&unit) {
+                *g += right.derivative * w;
             }
         }
     }

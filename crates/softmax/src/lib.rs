@@ -18,6 +18,7 @@
 //! No framework and no file: slices of f32 in, slices of f32 out.
 
 mod error;
+mod labels;
 mod logits;
 mod rows;
 mod table;
@@ -54,6 +55,7 @@ pub use error::HeadError;
 pub use graph::{Budget, Chosen, Graph, Selection};
 pub use head::{Active, Head, Measured, Scored, Sums};
 pub use index::{ClassIndex, Number, compared};
+pub use labels::Labels;
 pub use logits::{Logits, Margin};
 pub use means::Means;
 pub use neighbours::Neighbours;

@@ -13,6 +13,7 @@ use crate::chosen::{ChosenHead, EVALUATED};
 use crate::class_head::{ClassHead, HeadKind, HeadOptions, Observed, ReadRows, RowBlock};
 use crate::error::HeadError;
 use crate::head::{Measured, Sums};
+use crate::labels::Labels;
 use crate::rows::Update;
 
 /// Classes that a task scores.
@@ -105,6 +106,33 @@ impl Mach {
             .iter()
             .map(|&label| self.buckets.of(repetition, label))
             .collect()
+    }
+
+    /// The buckets of each example's classes, how many it has, and the sum of the factors in each.
+    fn merged(
+        &self,
+        repetition: usize,
+        labels: Labels<'_>,
+        factors: Option<&[f32]>,
+    ) -> (Vec<u64>, Vec<usize>, Vec<f32>) {
+        let (mut all, mut counts) = (Vec::new(), Vec::new());
+        for own in labels.of_examples() {
+            let each = own.map(|at| {
+                let factor = factors.map_or(1.0, |factors| factors[at]);
+                (self.buckets.of(repetition, labels.classes[at]), factor)
+            });
+            let mut buckets: Vec<(u64, f32)> = each.collect();
+            buckets.sort_by_key(|(bucket, _)| *bucket);
+            buckets.dedup_by(|next, kept| {
+                let is_same = next.0 == kept.0;
+                kept.1 += if is_same { next.1 } else { 0.0 };
+                is_same
+            });
+            counts.push(buckets.len());
+            all.extend(buckets);
+        }
+        let (buckets, factors) = all.into_iter().unzip();
+        (buckets, counts, factors)
     }
 
     /// Logarithms of the probabilities of all buckets of each repetition, \[buckets, batch\], on all ranks.
@@ -210,18 +238,22 @@ impl ClassHead for Mach {
     fn score(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         weight: f32,
         factors: Option<&[f32]>,
     ) -> Result<(Sums, Vec<f32>), HeadError> {
-        self.select(labels, 0)?;
+        self.select(labels.classes, 0)?;
         let parts = self.heads.len();
         let mut all = (Sums::default(), vec![0.0; features.len()]);
         for repetition in 0..parts {
-            let hashed = self.hashed(repetition, labels);
+            let (classes, counts, factors) = self.merged(repetition, labels, factors);
+            let labels = Labels {
+                classes: &classes,
+                counts: Some(&counts),
+            };
             let head = &mut self.heads[repetition];
             let weight = weight / parts as f32;
-            let (sums, gradient) = head.score(features, &hashed, weight, factors)?;
+            let (sums, gradient) = head.score(features, labels, weight, Some(&factors))?;
             all.0.loss += sums.loss / parts as f64;
             all.0.correct += sums.correct;
             all.1
@@ -260,18 +292,20 @@ impl ClassHead for Mach {
     fn evaluate(
         &mut self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         factors: Option<&[f32]>,
     ) -> Result<Measured, HeadError> {
-        self.select(labels, 0)?;
+        self.select(labels.classes, 0)?;
         let mut found = Measured::default();
         let parts = features.chunks(EVALUATED * self.options.d);
-        for (part, (features, labels)) in parts.zip(labels.chunks(EVALUATED)).enumerate() {
-            let batch = labels.len();
+        for (features, (indices, labels)) in parts.zip(labels.parts(EVALUATED)) {
+            let batch = labels.examples();
             let (logarithms, buckets) = (self.log_probabilities(features)?, self.buckets);
-            let own = labels.iter().enumerate();
+            let of_examples: Vec<_> = labels.of_examples().collect();
+            let owners = labels.owners();
+            let own = owners.iter().zip(labels.classes);
             let own: Vec<f64> = own
-                .map(|(i, &label)| buckets.log_score(&logarithms, label, i, batch))
+                .map(|(&i, &label)| buckets.log_score(&logarithms, label, i, batch))
                 .collect();
             let probabilities = exponentials(logarithms);
             let of_task = |classes: std::ops::Range<u64>| {
@@ -281,7 +315,8 @@ impl ClassHead for Mach {
                     buckets.score(&probabilities, class, &mut scores);
                     for (i, &score) in scores.iter().enumerate() {
                         sum[i] += f64::from(score);
-                        if class != labels[i] && score > best[i] {
+                        let own = &labels.classes[of_examples[i].clone()];
+                        if score > best[i] && !own.contains(&class) {
                             best[i] = score;
                         }
                     }
@@ -299,15 +334,17 @@ impl ClassHead for Mach {
             self.comm.all_reduce(&mut best, Reduction::Max)?;
             self.comm.all_reduce(&mut sum, Reduction::Sum)?;
             let mut scores = vec![0.0; batch];
-            for (i, &label) in labels.iter().enumerate() {
+            found.right.resize(found.right.len() + batch, false);
+            let right = found.right.len() - batch;
+            for (at, (&i, &label)) in owners.iter().zip(labels.classes).enumerate() {
                 self.buckets.score(&probabilities, label, &mut scores);
-                let loss = sum[i].ln() - own[i];
+                let loss = sum[i].ln() - own[at];
                 if !loss.is_finite() {
                     return Err(HeadError::NotFinite { example: i });
                 }
-                let factor = factors.map_or(1.0, |all| all[part * EVALUATED + i]);
+                let factor = factors.map_or(1.0, |all| all[indices.start + at]);
                 found.loss += loss * f64::from(factor);
-                found.right.push(scores[i] > best[i]);
+                found.right[right + i] |= scores[i] > best[i];
             }
         }
         Ok(found)
@@ -442,7 +479,7 @@ mod tests {
                 .sum();
             for ranks in 1..=4 {
                 let found = run_ranks(ranks, |comm: Comm| {
-                    make(comm)?.evaluate(&features, &labels, None)
+                    make(comm)?.evaluate(&features, (&labels).into(), None)
                 });
                 for sums in found.unwrap() {
                     // Roundings of cosines in f32, times the scale.

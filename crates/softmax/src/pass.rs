@@ -5,6 +5,7 @@ use pelton_kernels::Precision;
 
 use crate::error::HeadError;
 use crate::head::{Active, Head};
+use crate::labels::Labels;
 use crate::logits::Logits;
 use crate::table::Table;
 
@@ -52,16 +53,16 @@ impl Table for Pass<'_> {
 }
 
 impl Pass<'_> {
-    /// Σ factor · loss of `features` \[batch, d\] with `labels` and `factors` \[batch\] over the active classes, and the
+    /// Σ factor · loss of `features` \[batch, d\] over the active classes, with a factor for each of the `labels`, and the
     /// gradients of that unless `gradients` is none.
     ///
     /// The cost is 6·batch·rows·d operations, or 8 where the products take more than 64 MiB; without gradients 2.
     ///
-    /// Errors: a label that is no class or does not take part, numbers that are not finite.
+    /// Errors: a label that is no class, does not take part or is given twice; numbers that are not finite.
     pub fn losses(
         &self,
         features: &[f32],
-        labels: &[u64],
+        labels: Labels<'_>,
         factors: &[f32],
         active: Active<'_>,
         gradients: Option<&mut PassGradients>,

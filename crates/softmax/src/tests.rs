@@ -11,6 +11,7 @@ mod heads;
 mod near;
 mod pass;
 mod rows;
+mod several;
 
 const D: usize = 7;
 
@@ -205,7 +206,9 @@ impl Case {
             Some(rows) => Active::Rows(rows, &counts),
             None => Active::All,
         };
-        let mut scored = head.score(&self.features, &self.labels, active).unwrap();
+        let mut scored = head
+            .score(&self.features, (&self.labels).into(), active)
+            .unwrap();
         let sums = head.reduce(&mut scored, 0.5, None, comm).unwrap();
         let mut gradient = scored.gradient().to_vec();
         head.update(std::slice::from_ref(&scored), &update, comm)
@@ -414,7 +417,7 @@ fn numbers_that_are_none_are_refused() {
                 }
                 let rows = ClassRows::new(0, D, case.weights.clone());
                 let head = Head::new(rows, logits, precision, 50, 0);
-                let scored = head.score(&case.features, &case.labels, Active::All);
+                let scored = head.score(&case.features, (&case.labels).into(), Active::All);
                 let found = scored
                     .and_then(|mut scored| head.reduce(&mut scored, 1.0, None, &Comm::alone()));
                 assert!(
@@ -494,7 +497,7 @@ fn what_does_not_fit_is_refused() {
     let rows = ClassRows::new(0, D, case.weights.clone());
     let head = Head::new(rows, Logits::Product, Precision::F32, 5, 0);
     let refused = |features: &[f32], labels: &[u64], active| {
-        head.score(features, labels, active)
+        head.score(features, labels.into(), active)
             .err()
             .unwrap()
             .to_string()

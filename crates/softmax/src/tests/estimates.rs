@@ -33,11 +33,15 @@ fn corrected_sums_have_no_bias() {
             let options = options(kind, classes, correct);
             let mut head = class_head(&options, Comm::alone()).unwrap();
             head.renew(1, &|| false).unwrap();
-            let exact = head.evaluate(&features, &labels, None).unwrap().loss.exp();
+            let exact = head
+                .evaluate(&features, (&labels).into(), None)
+                .unwrap()
+                .loss
+                .exp();
             let sums: Vec<f64> = (0..400)
                 .map(|key| {
                     head.select(&labels, key).unwrap();
-                    let (sums, _) = head.score(&features, &labels, 1.0, None).unwrap();
+                    let (sums, _) = head.score(&features, (&labels).into(), 1.0, None).unwrap();
                     head.forget();
                     sums.loss.exp()
                 })
@@ -95,7 +99,8 @@ fn draws_go_on_where_they_stood() {
                 for step in steps.clone() {
                     let labels = [step * 7 % 211, step * 31 % 211];
                     head.select(&labels, step)?;
-                    let (sums, _) = head.score(&numbers(2 * D, step), &labels, 1.0, None)?;
+                    let (sums, _) =
+                        head.score(&numbers(2 * D, step), (&labels).into(), 1.0, None)?;
                     losses.extend([head.active() as f64, sums.loss]);
                     head.forget();
                 }
@@ -153,7 +158,9 @@ fn centred_features_have_the_gradient_of_the_definition() {
     let wide = |x: &[f32]| -> Vec<f64> { x.iter().map(|&x| x.into()).collect() };
     let (x, w) = (wide(&case.features), wide(&case.weights));
     assert_eq!(head.mean(), Some(vec![0.0; D]));
-    let (sums, gradient) = head.score(&case.features, &case.labels, 0.5, None).unwrap();
+    let (sums, gradient) = head
+        .score(&case.features, (&case.labels).into(), 0.5, None)
+        .unwrap();
     let loss = case.loss(&centred(&x), &w);
     assert!(
         (sums.loss - loss).abs() < 1e-5 * loss,
@@ -173,7 +180,8 @@ fn centred_features_have_the_gradient_of_the_definition() {
         (0..D).map(|j| features[j] - less[j]).collect()
     };
     let twice: Vec<f32> = case.features.iter().map(|x| 2.0 * x).collect();
-    head.score(&twice, &case.labels, 0.5, None).unwrap();
+    head.score(&twice, (&case.labels).into(), 0.5, None)
+        .unwrap();
     for (found, mean) in head.mean().unwrap().into_iter().zip(means(&x)) {
         assert!(
             (f64::from(found) - 1.01 * mean).abs() < 1e-6,
@@ -200,7 +208,9 @@ fn centred_features_have_the_gradient_of_the_definition() {
     };
     other.load(&mut |name, _| block(name)).unwrap();
     let loss = case.loss(&moved, &w);
-    let sums = other.evaluate(&case.features, &case.labels, None).unwrap();
+    let sums = other
+        .evaluate(&case.features, (&case.labels).into(), None)
+        .unwrap();
     assert!(
         (sums.loss - loss).abs() < 1e-5 * loss,
         "{} {loss}",
@@ -226,7 +236,7 @@ fn examples_that_are_all_equal_stay_numbers_without_their_mean() {
     let mut head = class_head(&options, Comm::alone()).unwrap();
     for labels in [&[3u64][..], &[3, 4], &[3, 4, 5]] {
         let features = numbers(D, 1).repeat(labels.len());
-        let (sums, gradient) = head.score(&features, labels, 1.0, None).unwrap();
+        let (sums, gradient) = head.score(&features, labels.into(), 1.0, None).unwrap();
         assert!(sums.loss.is_finite());
         assert!(gradient.iter().all(|x| x.abs() < 1e-3), "{gradient:?}");
     }
@@ -262,7 +272,7 @@ fn rows_begin_at_the_means_of_their_classes() {
                 let missing = head.begin_at_means()?;
                 let after = comm.all_gather_ragged(&head.save(true)[0].values)?.concat();
                 head.select(&[1], 0)?;
-                head.score(&features[..D], &[1], 1.0, None)?;
+                head.score(&features[..D], (&[1]).into(), 1.0, None)?;
                 Ok::<_, HeadError>((missing, before, after))
             });
             found.unwrap().remove(0)
@@ -340,7 +350,8 @@ fn random_rows_have_no_neighbours() {
     let mut head = class_head(&options, Comm::alone()).unwrap();
     let (alone, drawn) = chosen(head.as_mut());
     assert!(alone && (80..=110).contains(&drawn), "{drawn} of 105");
-    head.score(&numbers(2 * D, 1), &[3, 4], 1.0, None).unwrap();
+    head.score(&numbers(2 * D, 1), (&[3, 4]).into(), 1.0, None)
+        .unwrap();
     let update = Update {
         rule: SGD,
         rate: 0.1,

@@ -37,7 +37,8 @@ fn trained(
             for (place, (features, labels)) in parts.enumerate() {
                 // The weight of a micro-batch is known when it is scored, or later.
                 let later = [1.0, 0.25][place % 2];
-                let (sums, mut gradient) = head.score(features, labels, 0.1 / later, None)?;
+                let (sums, mut gradient) =
+                    head.score(features, labels.into(), 0.1 / later, None)?;
                 head.weigh(place, later);
                 comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                 figures.extend([head.active() as f64, sums.loss]);
@@ -50,7 +51,7 @@ fn trained(
                 scale: 1.0,
             })?;
         }
-        let sums = head.evaluate(&numbers(4 * D, 9), &[1, 2, 3, 60], None)?;
+        let sums = head.evaluate(&numbers(4 * D, 9), (&[1, 2, 3, 60]).into(), None)?;
         figures.extend([sums.loss, sums.correct() as f64]);
         Ok::<_, HeadError>((figures, saved(head.as_ref())))
     })
@@ -75,7 +76,7 @@ fn trained(
     (figures, blocks)
 }
 
-const KINDS: [HeadKind; 6] = [
+pub(super) const KINDS: [HeadKind; 6] = [
     HeadKind::Full,
     HeadKind::Knn {
         neighbours: 4,
@@ -95,7 +96,7 @@ const KINDS: [HeadKind; 6] = [
 ];
 
 /// Each micro-batch has classes of its own.
-const NEAR: HeadKind = HeadKind::Near { active: 0.5 };
+pub(super) const NEAR: HeadKind = HeadKind::Near { active: 0.5 };
 
 pub(super) const SGD: Rule = Rule::Sgd {
     momentum: 0.9,
@@ -129,7 +130,7 @@ pub(super) fn saved(head: &dyn ClassHead) -> Vec<RowBlock<'static>> {
     blocks.map(RowBlock::into_owned).collect()
 }
 
-fn values(blocks: &[RowBlock<'_>]) -> Vec<f64> {
+pub(super) fn values(blocks: &[RowBlock<'_>]) -> Vec<f64> {
     let all = blocks.iter().flat_map(|block| &block.values[..]);
     all.map(|&x| f64::from(x)).collect()
 }
@@ -184,9 +185,10 @@ fn every_head_takes_any_scale() {
                         let mut head = class_head(&options, comm.duplicate()?)?;
                         head.renew(1, &|| false)?;
                         head.select(&case.labels, 1)?;
-                        let measured = head.evaluate(&case.features, &case.labels, None)?;
+                        let measured =
+                            head.evaluate(&case.features, (&case.labels).into(), None)?;
                         let (sums, mut gradient) =
-                            head.score(&case.features, &case.labels, 0.5, None)?;
+                            head.score(&case.features, (&case.labels).into(), 0.5, None)?;
                         assert_eq!(head.active(), 61);
                         comm.all_reduce(&mut gradient, pelton_comm::Reduction::Sum)?;
                         Ok::<_, HeadError>((measured.loss, sums.loss, gradient))
@@ -247,15 +249,15 @@ fn a_micro_batch_that_counts_twice_is_as_two() {
             head.select(&[4, 9, 60, 11, 4], 7).unwrap();
             if by_factors {
                 let (all, factors) = ([&one[..], &other].concat(), [1.0, 1.0, 1.0, 2.0, 2.0]);
-                head.score(&all, &[4, 9, 60, 11, 4], 0.2, Some(&factors))
+                head.score(&all, (&[4, 9, 60, 11, 4]).into(), 0.2, Some(&factors))
                     .unwrap();
             } else {
-                head.score(&one, &[4, 9, 60], 0.2, None).unwrap();
-                head.score(&other, &[11, 4], 0.2, None).unwrap();
+                head.score(&one, (&[4, 9, 60]).into(), 0.2, None).unwrap();
+                head.score(&other, (&[11, 4]).into(), 0.2, None).unwrap();
                 if twice {
                     head.weigh(1, 2.0)
                 } else {
-                    drop(head.score(&other, &[11, 4], 0.2, None).unwrap())
+                    drop(head.score(&other, (&[11, 4]).into(), 0.2, None).unwrap())
                 }
             }
             let update = Update {
@@ -309,7 +311,7 @@ fn gradients_have_a_norm_and_a_scale() {
                     .chunks(12 / micro * D)
                     .zip(labels.chunks(12 / micro));
                 for (features, labels) in parts {
-                    head.score(features, labels, 0.5, None)?;
+                    head.score(features, labels.into(), 0.5, None)?;
                 }
                 let square = head.gradient_square()?;
                 head.update(&Update {
@@ -376,7 +378,7 @@ fn heads_go_on_from_what_was_saved_on_other_ranks() {
                 })?;
                 let labels = [3, 9, 60];
                 head.select(&labels, 8)?;
-                let (sums, _) = head.score(&numbers(3 * D, 4), &labels, 1.0, None)?;
+                let (sums, _) = head.score(&numbers(3 * D, 4), (&labels).into(), 1.0, None)?;
                 head.update(&Update {
                     rule,
                     rate: 0.5,
@@ -470,7 +472,7 @@ fn lars_goes_by_the_length_of_the_whole_head() {
                     let labels = [3, 9, step * 11];
                     head.select(&labels, step)?;
                     let before = saved(head.as_ref());
-                    head.score(&numbers(3 * D, step), &labels, 0.3, None)?;
+                    head.score(&numbers(3 * D, step), (&labels).into(), 0.3, None)?;
                     head.update(&Update {
                         rule: LARS,
                         rate: 0.5,
@@ -578,7 +580,7 @@ fn heads_refuse_what_cannot_be() {
     // The budget of half the classes is smaller than the batch's own, which take part all the same.
     head.select(&[0, 1, 2, 3, 4], 0).unwrap();
     assert_eq!(head.active(), 5);
-    let nan = head.score(&[f32::NAN, 0.0], &[1], 1.0, None);
+    let nan = head.score(&[f32::NAN, 0.0], (&[1]).into(), 1.0, None);
     assert!(matches!(nan, Err(HeadError::NotFinite { example: 0 })));
     let missing = head.load(&mut |_, _| None).unwrap_err().to_string();
     assert!(missing.contains("weights"), "{missing}");

@@ -214,7 +214,7 @@ fn lists_are_the_same_on_any_number_of_ranks_and_go_on() {
             let mut figures = Vec::new();
             for step in steps.clone() {
                 head.select(&labels, step)?;
-                let (sums, _) = head.score(&features, &labels, 1.0 / 64.0, None)?;
+                let (sums, _) = head.score(&features, (&labels).into(), 1.0 / 64.0, None)?;
                 head.update(&update)?;
                 figures.extend([head.active() as f64, sums.loss]);
             }

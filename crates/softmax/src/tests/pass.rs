@@ -11,6 +11,9 @@ struct Problem {
     weights: Vec<f32>,
     features: Vec<f32>,
     labels: Vec<u64>,
+    /// How many labels each example has.
+    own: Vec<usize>,
+    /// By label.
     factors: Vec<f32>,
     rows: Vec<u32>,
     counts: Vec<f32>,
@@ -22,10 +25,27 @@ impl Problem {
         let mut rng = KeyedRng::new(seed);
         let mut upto = |n: u64| (rng.next_f64() * n as f64) as u64;
         let (classes, d, batch) = (2 + upto(60), 4 + upto(20) as usize, 1 + upto(40) as usize);
-        let labels: Vec<u64> = (0..batch).map(|_| upto(classes)).collect();
+        // One label each, or none to four, which then stand for themselves.
+        let several = seed.is_multiple_of(2);
+        let mut lists: Vec<Vec<u64>> = (0..batch)
+            .map(|_| {
+                let many = if several { upto(5) } else { 1 };
+                (0..many).map(|_| upto(classes)).collect()
+            })
+            .collect();
+        for list in &mut lists {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let own: Vec<usize> = lists.iter().map(Vec::len).collect();
+        let labels = lists.concat();
         let rows = (0..classes).filter(|row| labels.contains(row) || upto(3) > 0);
         let rows: Vec<u32> = rows.map(|row| row as u32).collect();
-        let counts = rows.iter().map(|_| 1.0 + upto(4) as f32).collect();
+        let counts = rows.iter().map(|&row| {
+            let is_own = several && labels.contains(&u64::from(row));
+            if is_own { 1.0 } else { 1.0 + upto(4) as f32 }
+        });
+        let counts = counts.collect();
         let logits = [
             "product",
             "cosine:16",
@@ -38,11 +58,19 @@ impl Problem {
             d,
             features: numbers(batch * d, seed + 2),
             weights,
+            factors: (numbers(labels.len(), seed + 3).iter().map(|x| x.abs())).collect(),
             labels,
-            factors: numbers(batch, seed + 3).iter().map(|x| x.abs()).collect(),
+            own,
             rows,
             counts,
             logits: logits[upto(5) as usize].parse().unwrap(),
+        }
+    }
+
+    fn labels(&self) -> Labels<'_> {
+        Labels {
+            classes: &self.labels,
+            counts: Some(&self.own),
         }
     }
 
@@ -55,7 +83,7 @@ impl Problem {
         };
         let mut gradients = PassGradients::default();
         let active = Active::Rows(&self.rows, &self.counts);
-        let given = (&self.features, &self.labels, &self.factors);
+        let given = (&self.features, self.labels(), &self.factors);
         let loss = pass.losses(given.0, given.1, given.2, active, Some(&mut gradients));
         let alone = pass.losses(given.0, given.1, given.2, active, None);
         let loss = loss.unwrap();
@@ -69,10 +97,9 @@ impl Problem {
         let length = |row: &[f64]| row.iter().map(|x| x * x).sum::<f64>().sqrt().max(1e-12);
         let cosine = !matches!(self.logits, Logits::Product);
         let scale = f64::from(self.logits.scale());
-        let each = features
-            .chunks_exact(d)
-            .zip(&self.labels)
-            .zip(&self.factors);
+        let rows = features.chunks_exact(d).zip(&self.own);
+        let rows = rows.flat_map(|(x, &own)| std::iter::repeat_n(x, own));
+        let each = rows.zip(&self.labels).zip(&self.factors);
         each.map(|((x, &label), &factor)| {
             let products = weights.chunks_exact(d).map(|w| {
                 let product: f64 = x.iter().zip(w).map(|(a, b)| a * b).sum();
@@ -186,7 +213,7 @@ fn what_is_wrong_is_an_error() {
         let active = Active::Rows(&problem.rows, &problem.counts);
         pass.losses(
             &problem.features,
-            &problem.labels,
+            problem.labels(),
             &problem.factors,
             active,
             None,
@@ -206,4 +233,10 @@ fn what_is_wrong_is_an_error() {
     assert!(matches!(losses(&problem), Err(HeadError::Inactive { .. })));
     problem.features[0] = f32::NAN;
     assert!(losses(&problem).is_err());
+    let mut problem = Problem::random(8);
+    let example = problem.own.iter().position(|&own| own > 1).unwrap();
+    let first: usize = problem.own[..example].iter().sum();
+    problem.labels[first + 1] = problem.labels[first];
+    let error = losses(&problem).unwrap_err();
+    assert!(matches!(error, HeadError::Twice { example: of, .. } if of == example));
 }

@@ -51,7 +51,7 @@ fn rows_that_wait_move_with_their_momentum() {
             }
             let features = numbers(2 * d, step);
             let mut scored = head
-                .score(&features, &[0, 0], Active::Rows(&active, &counts))
+                .score(&features, (&[0, 0]).into(), Active::Rows(&active, &counts))
                 .unwrap();
             head.reduce(&mut scored, 0.5, None, &Comm::alone()).unwrap();
             let update = Update {
@@ -134,7 +134,7 @@ fn rows_of_adamw_wait_where_they_are() {
         head.wake(Active::Rows(&active, &counts));
         let features = numbers(2 * d, step);
         let mut scored = head
-            .score(&features, &[0, 0], Active::Rows(&active, &counts))
+            .score(&features, (&[0, 0]).into(), Active::Rows(&active, &counts))
             .unwrap();
         head.reduce(&mut scored, 0.5, None, &Comm::alone()).unwrap();
         let update = Update {
@@ -203,7 +203,7 @@ fn saved_vectors_have_moved_as_far_as_those_that_settle() {
         let features: Vec<f32> = (0..3 * d)
             .map(|_| 2.0 * rng.next_f64() as f32 - 1.0)
             .collect();
-        head.score(&features, &labels, 1.0, None).unwrap();
+        head.score(&features, (&labels).into(), 1.0, None).unwrap();
         head.update(&update).unwrap();
     }
     let vectors = |head: &dyn ClassHead| {
