@@ -134,7 +134,7 @@ mod processes {
     use crate::ranks::{failure, is_of_others};
 
     /// How long the other ranks wait for rank 0 to report the error.
-    const AFTER_RANK_0: Duration = Duration::from_secs(3);
+    const AFTER_RANK_0: Duration = Duration::from_secs(10);
 
     /// Runs `job` as this process's rank.
     pub fn run<T>(

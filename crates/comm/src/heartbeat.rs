@@ -93,13 +93,16 @@ impl Heartbeat {
 
     fn silent_at(&self, now: u64, own: usize) -> Option<(usize, String)> {
         let limit = self.limit.as_millis() as u64;
-        // A rank that was stopped itself cannot judge: messages of the others are still queued.
-        let stood_still = now.saturating_sub(self.looked.swap(now, Ordering::Relaxed)) > limit / 2;
-        if stood_still {
-            for heard in &self.heard {
-                heard.fetch_max(now, Ordering::Relaxed);
-            }
-            return None;
+        // A rank that did not look, since it was stopped or its machine is overloaded, cannot judge that time: messages of
+        // the others are still queued.
+        let gap = now.saturating_sub(self.looked.swap(now, Ordering::Relaxed));
+        let lost = gap.saturating_sub(2 * self.every().as_millis() as u64);
+        let later = |heard: u64| {
+            let moved = heard.saturating_add(lost).min(now);
+            (heard < moved).then_some(moved)
+        };
+        for heard in self.heard.iter().filter(|_| lost > 0) {
+            let _ = heard.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
         }
         let silent = |heard: &AtomicU64| {
             let heard = heard.load(Ordering::Relaxed);
@@ -123,22 +126,29 @@ mod tests {
         let beats = Heartbeat::new(3, Duration::from_secs(1), Duration::from_secs(2));
         let silent = |at: u64| beats.silent_at(at, 0).map(|(rank, _)| rank);
         // Within the grace, at the limit, and beyond it.
-        for at in (0..=3000).step_by(500) {
+        for at in (0..=3000).step_by(100) {
             assert_eq!(silent(at), None);
         }
         beats.heard[2].store(3200, Ordering::Relaxed);
         assert_eq!(silent(3001), Some(1));
         let reason = beats.silent_at(3001, 0).unwrap().1;
         assert!(reason.starts_with("no heartbeat for 1 s; "), "{reason}");
-        // Two seconds on: this rank did not look in between.
+        beats.heard[1].store(3000, Ordering::Relaxed);
+        // Two seconds on: this rank did not look in between, but for the 166 ms of two heartbeats.
         assert_eq!(silent(5001), None);
-        assert_eq!(silent(5501), None);
-        assert_eq!(silent(6001), None);
-        beats.heard[1].store(5800, Ordering::Relaxed);
-        assert_eq!(silent(6400), Some(2));
+        for at in (5101..=5801).step_by(100) {
+            assert_eq!(silent(at), None);
+        }
+        assert_eq!(silent(5901), Some(1));
+        // It looks twice a second only: of that, too, 166 ms count.
+        beats.heard[1].store(5901, Ordering::Relaxed);
         beats.end(2);
-        assert_eq!(silent(6800), None);
-        assert_eq!(silent(6801), Some(1));
+        for at in (6401..=8401).step_by(500) {
+            assert_eq!(silent(at), None);
+        }
+        assert_eq!(beats.heard[1].load(Ordering::Relaxed), 5901 + 5 * 334);
+        assert_eq!(silent(8501), None);
+        assert_eq!(silent(8601), Some(1));
     }
 
     #[test]

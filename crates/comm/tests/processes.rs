@@ -121,7 +121,7 @@ fn a_stopped_rank_is_noticed_and_a_busy_one_is_not_blamed() {
         let limit = |seconds| [("PELTON_HEARTBEAT_SECONDS", seconds)];
         let ended = launcher.start_test(3, "stopped", &limit("3")).wait(SOON);
         ended.assert_failed(&["rank 2 failed: no heartbeat for 3 s"]);
-        let job = launcher.start_test(3, "busy", &limit("2"));
+        let job = launcher.start_test(3, "busy", &limit("3"));
         job.wait(SOON).assert_done();
     }
 }
