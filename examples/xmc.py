@@ -64,6 +64,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--rate", type=float, default=3e-3)
+    parser.add_argument("--binary", action="store_true", help="a binary loss of each class in place of the softmax")
     parser.add_argument("--budget", type=float, default=1.0, help="the share of the classes that takes part in a step")
     options = parser.parse_args()
     with open(options.train) as file:
@@ -83,7 +84,7 @@ def main() -> None:
             labels = labels_of(batch)
             if epoch == 0:
                 counts += torch.bincount(labels[labels >= 0], minlength=classes)
-            loss = pelton.partial_cross_entropy(net(batch), net.weight, labels, chooser, bias=net.bias)
+            loss = pelton.partial_cross_entropy(net(batch), net.weight, labels, chooser, bias=net.bias, binary=options.binary)
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

@@ -42,6 +42,7 @@ def partial_cross_entropy(
     scale: float | None = None,
     margin: Number | tuple[Number, Number, Number] | None = None,
     class_weights: Tensor | None = None,
+    binary: bool = False,
     reduction: str = "mean",
     sparse: bool = False,
     group: Any = None,
@@ -59,6 +60,10 @@ def partial_cross_entropy(
     cos θ − m (CosFace), or ``(m1, m2, m3)`` for cos(m1·θ + m2) − m3 (ArcFace is ``(1, m, 0)``); each may be a tensor of one for
     each example, as AdaFace has them.
 
+    With ``binary`` each class is a question of its own, as in `torch.nn.functional.binary_cross_entropy_with_logits`: the loss
+    of an example is the sum of those of all classes, estimated from the chosen ones, its labels having the target 1. An example
+    of ``[..., k]`` without labels has 0 everywhere. ``class_weights`` are then of the classes' terms.
+
     With ``group``, a process group or True for the default one, ``weight``, ``bias`` and ``class_weights`` have this rank's rows,
     those of all ranks one after another being the classes, and the chooser is made for this rank's number of them. Each rank
     gives its own examples; the loss is that of all of them, and the gradient of ``x`` what `DistributedDataParallel` expects,
@@ -69,7 +74,8 @@ def partial_cross_entropy(
     """
     _check(
         x, weight, target, bias, class_weights, sparse,
-        reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, scale=scale, margin=margin, group=group,
+        reduction=reduction, label_smoothing=label_smoothing, softcap=softcap, z_loss=z_loss, scale=scale, margin=margin, binary=binary,
+        group=group,
     )  # fmt: skip
     (classes, dim), ranks = weight.shape, Ranks.of(group)
     several = target.ndim == x.ndim
@@ -125,9 +131,11 @@ def partial_cross_entropy(
     places = target if rows is None else torch.searchsorted(rows, target).clamp(max=len(rows) - 1)
     many = valid.sum(1)
     counts = (many > 0).to(torch.float64 if x.dtype == torch.float64 else torch.float32)
+    if binary and several:
+        counts = torch.ones_like(counts)
     own_counts, class_weights = counts, None if class_weights is None else class_weights.to(counts.dtype)
     correction = None if correction is None else correction.to(counts.dtype)
-    if class_weights is not None:
+    if class_weights is not None and not binary:
         # Of several labels the mean.
         own_counts = (class_weights[target] * asked_for).sum(1) / many.clamp(min=1)
         if ranks is not None:
@@ -136,7 +144,7 @@ def partial_cross_entropy(
     if reduction != "none":
         factor = torch.ones_like(counts) if reduction == "sum" else (1 / own_counts.sum()).expand_as(counts)
     margins = None if margin is None else margin if isinstance(margin, tuple) else (1.0, 0.0, margin)
-    plainly = all(of is None for of in (ranks, bias, softcap)) and not label_smoothing and not z_loss
+    plainly = all(of is None for of in (ranks, bias, softcap)) and not (label_smoothing or z_loss or binary)
     if plainly and factor is not None and _is_native(plain, weight, margins):
         logits = None if scale is None else (scale, margins or (1.0, 0.0, 0.0))
         labels, factors = (places if rows is None else rows[places]), factor * own_counts
@@ -157,7 +165,7 @@ def partial_cross_entropy(
         w = torch.nn.functional.normalize(w, dim=-1, eps=1e-12)
     terms = _Terms(
         places, valid, own_counts, counts, correction, class_weights, scale or 1.0, margins, softcap, z_loss, label_smoothing,
-        classes, max(1, most), here, ranks,
+        classes, max(1, most), here, ranks, binary,
     )  # fmt: skip
     losses: Tensor = _Loss.apply(x, w, bias, terms, factor)
     return losses.reshape(shape) if factor is None else losses
@@ -186,6 +194,7 @@ class _Terms:
     #: With a group: which labels are of this rank's rows, ``[n, k]``.
     here: Tensor | None
     ranks: Ranks | None
+    binary: bool
 
     def only_here(self, part: slice, value: Tensor, other: Tensor | float) -> Tensor:
         """A value where the label is one of this rank's rows, and the other elsewhere."""
@@ -205,6 +214,30 @@ class _Terms:
         return (spread if self.correction is None else spread * self.correction.exp()) / self.classes
 
 
+def _binary(
+    logits: Tensor, part: slice, terms: _Terms, factor: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The sums over all classes of the binary losses of some examples, and the gradients of those by the logits."""
+    asked = (terms.valid if terms.here is None else terms.here)[part].to(logits.dtype)
+    # -1 where the target is 1: the loss is log(1 + exp(sign * logit)).
+    sign = torch.ones_like(logits).scatter_reduce_(1, terms.places[part], 1 - 2 * asked, "amin")
+    signed = logits * sign
+    of_class = terms.class_weights
+    if terms.correction is not None:
+        count = terms.correction.exp()
+        of_class = count if of_class is None else of_class * count
+    # Not PyTorch's, which is the identity above 20.
+    each = signed.clamp(min=0) + signed.abs().neg_().exp_().log1p_()
+    losses = (each if of_class is None else each * of_class).sum(1)
+    if terms.ranks is not None:
+        losses = terms.ranks.sum(losses)
+    losses = losses * terms.own_counts[part]
+    if factor is None:
+        return losses, None
+    gradient = signed.sigmoid_().mul_(sign).mul_((terms.own_counts[part] * factor[part])[:, None])
+    return losses, gradient if of_class is None else gradient.mul_(of_class)
+
+
 def _of_part(
     x: Tensor, w: Tensor, bias: Tensor | None, part: slice, terms: _Terms, factor: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
@@ -221,6 +254,9 @@ def _of_part(
         logits = (logits / terms.softcap).tanh_()
         of_cap = 1 - logits * logits
         logits *= terms.softcap
+    if terms.binary:
+        losses, gradient = _binary(logits, part, terms, factor)
+        return losses, gradient if gradient is None or of_cap is None else gradient.mul_(of_cap)
     own, of_margin = logits.gather(1, places), None
     if terms.margins is not None:
         m1, m2, m3 = (m[part, None] if isinstance(m, Tensor) and m.ndim else m for m in terms.margins)
@@ -413,8 +449,8 @@ def _native(
     # Not `numpy()`, after which FSDP can no longer free the memory of a parameter.
     target, many = labels[0].long(), labels[1]
     given: list[Any] = [np.from_dlpack(of.detach().contiguous()) for of in (x, weight, target, factor.float())]
-    counts = None if many is None else many.numpy()
-    found = _pelton.class_losses(given[0], given[1], given[2], counts, given[3], active, logits, half, torch.get_num_threads(), learns)
+    several = None if many is None else many.numpy()
+    found = _pelton.class_losses(given[0], given[1], given[2], several, given[3], active, logits, half, torch.get_num_threads(), learns)
     if found is None:
         return None
     loss, made = torch.tensor(found[0], dtype=torch.float32), found[1]
@@ -478,6 +514,10 @@ def _check(
         raise ConfigurationError(f"`reduction` is {options['reduction']!r}; use mean, sum or none")
     if not 0 <= options["label_smoothing"] <= 1:
         raise ConfigurationError(f"`label_smoothing` is {options['label_smoothing']}; give a share from 0 to 1")
+    if options["binary"]:
+        for name in ("label_smoothing", "z_loss", "margin"):
+            if options[name]:
+                raise ConfigurationError(f"`{name}` is of a softmax; leave it out, or `binary`")
     for name in ("softcap", "scale"):
         if options[name] is not None and not options[name] > 0:
             raise ConfigurationError(f"`{name}` is {options[name]}; give a number above 0, or leave it out")

@@ -146,6 +146,48 @@ def test_losses_and_gradients_are_those_of_plain_logits(kind: str, monkeypatch: 
             assert error <= 4 * unit * (many if kind != "bfloat16" or "scale" in o else 4) * size, (case, error, size, o)
 
 
+@pytest.mark.parametrize("kind", ["float64", "float32"])
+def test_binary_losses_are_those_of_each_class(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    dtype = getattr(torch, kind)
+    for case in range(200):
+        rng = np.random.default_rng(case)
+        classes, n, several = int(rng.integers(2, 40)), int(rng.integers(1, 9)), bool(rng.random() < 0.7)
+        monkeypatch.setitem(_partial._LOGITS, "cpu", int(rng.integers(1, 200)))
+        o: dict[str, Any] = {"scale": 30.0} if rng.random() < 0.3 else {"bias": torch.as_tensor(rng.normal(size=classes)), "softcap": 9.0}
+        target = torch.as_tensor(rng.integers(0, classes, (n, 3) if several else n))
+        target = torch.where(torch.as_tensor(rng.random(target.shape) < 0.3), -100, target)
+        target.view(-1)[0] = 1
+        rows, correction = torch.arange(classes), torch.zeros(classes, dtype=torch.float64)
+        if rng.random() < 0.6:
+            rows = torch.tensor(sorted({*target[target >= 0].tolist(), *rng.integers(0, classes, 5).tolist()}))
+            correction = torch.as_tensor(np.where(np.isin(rows, target), 0, rng.uniform(0, 3, len(rows))))
+        class_weights = torch.as_tensor(rng.uniform(0.1, 2, classes)) if rng.random() < 0.5 else None
+        reduction = str(rng.choice(["mean", "sum", "none"]))
+        # Features far out too, with losses far smaller than a logit.
+        values = [torch.as_tensor(rng.normal(size=(n, 5)) * rng.choice([1, 10])), torch.as_tensor(rng.normal(size=(classes, 5)))]
+        exact = [of.to(dtype).double().requires_grad_() for of in values]
+        given = [of.to(dtype).requires_grad_() for of in values]
+        x, w = (functional.normalize(of, dim=-1) for of in exact) if "scale" in o else exact
+        logits = x @ w.t() * o.get("scale", 1.0)
+        if "bias" in o:
+            logits = 9 * torch.tanh((logits + o["bias"].to(dtype).double()) / 9)
+        truth = torch.zeros(n, classes + 1).scatter_(1, torch.where(target < 0, classes, target).reshape(n, -1), 1)[:, rows].double()
+        weights = correction.exp() * (1 if class_weights is None else class_weights[rows])
+        losses = functional.binary_cross_entropy_with_logits(logits[:, rows], truth, weights.expand_as(truth), reduction="none").sum(1)
+        losses = losses if several else losses * (target >= 0)
+        expected = losses if reduction == "none" else losses.sum() / (1 if reduction == "sum" else n if several else int((target >= 0).sum()))
+        ours = {name: of.to(dtype) if name == "bias" else of for name, of in o.items()} | {"class_weights": class_weights}
+        loss = pelton.partial_cross_entropy(*given, target, Fixed(rows, correction.float()), binary=True, reduction=reduction, **ours)
+        upstream = torch.as_tensor(rng.normal(size=expected.shape))
+        (loss.double() * upstream).sum().backward()
+        (expected * upstream).sum().backward()
+        unit = 400 * 1.2e-7
+        for found, wanted in zip([loss.detach(), *(of.grad for of in given)], [expected.detach(), *(of.grad for of in exact)]):
+            assert (found - wanted).abs().max() <= unit * (1 + wanted.abs().max()), (case, o, reduction)
+    with pytest.raises(ValueError, match="`margin` is of a softmax"):
+        pelton.partial_cross_entropy(*values, target, binary=True, scale=3.0, margin=0.1)
+
+
 def test_without_a_chooser_it_is_cross_entropy_for_200_steps() -> None:
     torch.manual_seed(0)
     nets = [torch.nn.Linear(8, 16) for _ in range(2)]
@@ -348,6 +390,8 @@ def case_of(case: int, uneven: bool) -> Any:
     x, weight = torch.as_tensor(rng.normal(size=(n, 5))), torch.as_tensor(rng.normal(size=(classes, 5)))
     target = torch.as_tensor(rng.integers(0, classes, (n, 3) if several else n))
     target.view(-1)[1:] = torch.where(torch.as_tensor(rng.random(target.numel() - 1) < 0.2), -100, target.view(-1)[1:])
+    if rng.random() < 0.25:
+        o = {name: of for name, of in o.items() if name not in ("label_smoothing", "z_loss", "margin")} | {"binary": True}
     return x, weight, target, o, int(rng.integers(1, classes)) if uneven else classes // 2, int(rng.integers(0, n + 1)) if uneven else n // 2
 
 
