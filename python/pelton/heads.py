@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -71,6 +72,27 @@ def load_index(state: Mapping[str, Any]) -> ClassIndex:
     except (KeyError, TypeError, AttributeError) as error:
         raise StateError("this is not the state of an index over classes") from error
     return ClassIndex(_pelton.ClassIndex.of_parts(tuple(numbers), places, [centres, rows, mean], torch.get_num_threads()))
+
+
+def load_head(run: str | os.PathLike[str], **options: Any) -> KnnSoftmax:
+    """The head of the folder of a finished run of ``pelton train classify``: its weights, its logits and the mean that it subtracts.
+
+    Row i is class i of the run's ``classes.json``. The parameters of the net in front of it are in ``model.safetensors``, under
+    the names that PyTorch has. ``options`` are further ones of `KnnSoftmax`; without a ``kind`` all classes take part in a step.
+    """
+    weights, mean, logits = _pelton.head_of_run(os.fspath(run))
+    kind: dict[str, Any] = {"logits": "product"}
+    if logits is not None:
+        is_plain = tuple(logits[1]) == (1.0, 0.0, 0.0)
+        kind = {"scale": logits[0], **({} if is_plain else {"logits": "combined", "margin": tuple(logits[1])})}
+    given = {"kind": "full", **kind, "centre": len(mean) > 0, **options}
+    head = KnnSoftmax(*weights.shape, **given)
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(weights)[head.rows.start : head.rows.stop])
+        if head.mean is not None and mean:
+            head.mean.copy_(torch.tensor(mean))
+            head._seen.fill_(1)
+    return head
 
 
 class KnnSoftmax(torch.nn.Module):

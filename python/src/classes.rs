@@ -1,6 +1,7 @@
 //! Passes over the weights of very many classes, which belong to Python.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -11,11 +12,13 @@ use pelton_softmax::{
     Active, ClassRows, HeadError, IndexArrays, IndexShape, Labels, Logits, Margin, Neighbours,
     Pass, PassGradients, Precision,
 };
+use pelton_train::finished::Classifier;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use rayon::ThreadPool;
 
 use crate::error::configuration;
+use crate::estimator::of_train;
 use crate::interruptible::interruptible;
 use crate::process::OfProcess;
 
@@ -33,6 +36,9 @@ type Parts<'py> = (
 type Found<'py> = (Bound<'py, PyArray2<f32>>, Bound<'py, PyArray2<i64>>);
 /// The sum of losses, and its gradients by the features and by the rows.
 type Losses<'py> = (f64, Option<[Bound<'py, PyArray2<f32>>; 2]>);
+
+/// Of a run: class vectors, mean and logits.
+type HeadOfRun<'py> = (Bound<'py, PyArray2<f32>>, Vec<f32>, Option<(f32, [f32; 3])>);
 
 /// Σ factor · loss of a batch over the classes that take part, and with `learns` its gradients. `several` is how many labels
 /// each example has, none if one. `logits` is the scale of cosines with a margin, and none for products. None if numbers are
@@ -98,6 +104,36 @@ pub(crate) fn class_losses<'py>(
         Ok(_) | Err(HeadError::NotFinite { .. } | HeadError::Twice { .. }) => Ok(None),
         Err(error) => Err(configuration(error.to_string())),
     }
+}
+
+/// Of a finished run of many classes, the class vectors, the mean that is subtracted from features, which may be empty, and the
+/// logits: the scale of cosines with a margin, none for products.
+#[pyfunction]
+pub(crate) fn head_of_run(py: Python<'_>, run: PathBuf) -> PyResult<HeadOfRun<'_>> {
+    let found = py.detach(|| {
+        let classifier = Classifier::open(&run)?;
+        Ok((
+            classifier.vectors()?,
+            classifier.feature_mean()?,
+            classifier,
+        ))
+    });
+    let (vectors, mean, classifier) = found.map_err(|error| of_train(py, &error))?;
+    let head = classifier.config.head.as_ref();
+    let (Some(head), Some(vectors)) = (head, vectors) else {
+        return Err(configuration(format!(
+            "{}: has no class vectors; give a run of `pelton train classify` with a head other than mach",
+            run.display()
+        )));
+    };
+    let logits = match head.logits {
+        Logits::Product => None,
+        Logits::Cosine { scale, margin } => {
+            Some((scale, [margin.factor, margin.angle, margin.cosine]))
+        }
+    };
+    let d = vectors.len() / classifier.labels.len();
+    Ok((matrix(py, vectors, d)?, mean, logits))
 }
 
 /// The `k` rows of the largest cosine to each row, the row itself first, `[classes, k]`.

@@ -370,7 +370,7 @@ pub(crate) fn linear_model(py: Python<'_>, path: PathBuf) -> PyResult<Finished> 
 }
 
 /// The exception of a training job's error.
-fn of_train(py: Python<'_>, error: &TrainError) -> PyErr {
+pub(crate) fn of_train(py: Python<'_>, error: &TrainError) -> PyErr {
     match error {
         error if error.is_interruption() => PyKeyboardInterrupt::new_err(()),
         TrainError::Data(JobError::Format(cause))

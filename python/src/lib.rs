@@ -38,7 +38,7 @@ mod _pelton {
     #[pymodule_export]
     use crate::array::Array;
     #[pymodule_export]
-    use crate::classes::{ClassIndex, class_losses, nearest_classes};
+    use crate::classes::{ClassIndex, class_losses, head_of_run, nearest_classes};
     #[pymodule_export]
     use crate::error::{BadRecordError, ConfigurationError, DataError, StateError};
     #[pymodule_export]

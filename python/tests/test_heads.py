@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import math
 import os
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pelton
@@ -18,8 +20,8 @@ import pelton
 torch = pytest.importorskip("torch", reason="SKIPPED: PyTorch is not installed")
 from torch.nn import functional as F  # noqa: E402
 
-from pelton import _partial, choose, optim  # noqa: E402
-from pelton.heads import ClassIndex, KnnSoftmax, join_states, load_index  # noqa: E402
+from pelton import ConfigurationError, _partial, choose, optim  # noqa: E402
+from pelton.heads import ClassIndex, KnnSoftmax, join_states, load_head, load_index  # noqa: E402
 
 CLASSES, DIM = 103, 24
 KINDS: dict[str, dict[str, Any]] = {"full": {}, "near": {"budget": 0.6}, "knn": {"k": 5, "budget": 0.6}, "sampled": {"budget": 0.6}}
@@ -881,3 +883,52 @@ for kind in ("full", "sampled"):
         assert max(full) - min(full) < 1e-4 * full[0], full
         # Ranks have other targets among those that take part.
         assert max(sampled) - min(sampled) < 0.1 * sampled[0] and sampled[1] == pytest.approx(sampled[2], rel=1e-4), sampled
+
+
+@pytest.mark.parametrize("logits", ["arcface:16:0.2", "product"])
+def test_a_run_of_the_command_goes_on_here(logits: str, tmp_path: Any) -> None:
+    rng = np.random.default_rng(1)
+    centres = rng.normal(size=(30, 10))
+    for name, views in (("train", 12), ("test", 3)):
+        labels = rng.permutation(np.repeat(np.arange(30), views))
+        rows = [[*map(repr, map(float, row)), f"c{label:02}"] for row, label in zip(centres[labels] + 0.3 * rng.normal(size=(len(labels), 10)), labels)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([",".join([*"abcdefghij", "label"]), *map(",".join, rows)]) + "\n")
+
+    def command(*words: str) -> None:
+        done = subprocess.run([sys.executable, "-m", "pelton", *words], cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+
+    command("train", "classify", "train.csv", "--epochs", "4", "--head", "full", "--logits", logits, "--out", "run")
+    command("predict", "run", "test.csv", "--out", "predictions")
+    head = load_head(tmp_path / "run", kind="near", budget=0.5)
+    data = (tmp_path / "run" / "model.safetensors").read_bytes()
+    length = int.from_bytes(data[:8], "little")
+    tensors = {}
+    for name, of in json.loads(data[8 : 8 + length]).items():
+        if name != "__metadata__":
+            begin, end = (8 + length + at for at in of["data_offsets"])
+            tensors[name] = torch.tensor(np.frombuffer(data[begin:end], "<f4").reshape(of["shape"]))
+    wide, d = tensors["fc1.weight"].shape[0], head.dim
+    parts = {"fc1": torch.nn.Linear(10, wide), "ln1": torch.nn.LayerNorm(wide), "r1": torch.nn.ReLU(), "fc2": torch.nn.Linear(wide, wide)}
+    parts |= {"ln2": torch.nn.LayerNorm(wide), "r2": torch.nn.ReLU(), "fc3": torch.nn.Linear(wide, d)}
+    net = torch.nn.Sequential()
+    for name, part in parts.items():
+        net.add_module(name, part)
+    net.load_state_dict(tensors)
+    x = np.loadtxt(tmp_path / "test.csv", delimiter=",", skiprows=1, usecols=range(10), dtype=np.float32)
+    best = head.predict(net(torch.from_numpy(x)), k=1)
+    names = json.loads((tmp_path / "run" / "classes.json").read_text())["names"]
+    said = [line.split() for line in (tmp_path / "predictions").read_text().splitlines()]
+    assert [names[i] for i in best.classes[:, 0].tolist()] == [of[0] for of in said]
+    np.testing.assert_allclose(best.scores[:, 0].detach(), [float(of[1]) for of in said], atol=2e-5 * float(best.scores.max()))
+    assert head.mean is not None and head.mean.abs().sum() > 0
+    # It goes on as any head.
+    before = head.weight.detach().clone()
+    head(net(torch.from_numpy(x[:5])), best.classes[:5, 0]).backward()
+    head.step(lr=0.1)
+    assert (head.weight != before).any(1).sum() == head.active == 15
+    command("train", "image", "train.csv", "--model", "mlp", "--epochs", "1", "--out", "plain")
+    with pytest.raises(ConfigurationError, match="plain: has no class vectors; give a run of `pelton train classify`"):
+        load_head(tmp_path / "plain")
+    with pytest.raises(ConfigurationError, match="nowhere: there is no run folder"):
+        load_head(tmp_path / "nowhere")

@@ -68,11 +68,7 @@ impl Classifier {
                 if let Some(Err(why)) = &other {
                     tell(&format!("{why}; the index is built again"));
                 }
-                let all = 0..classes as u64;
-                let weights = self
-                    .rows
-                    .taken(|read| class_vectors(read, all))?
-                    .unwrap_or_default();
+                let weights = self.vectors()?.unwrap_or_default();
                 let d = weights.len() / classes.max(1);
                 if exact {
                     pool.install(|| ClassIndex::exact(&weights, d, logits).rounded())
@@ -91,6 +87,14 @@ impl Classifier {
             }
         };
         Ok(Some(index.less(mean)))
+    }
+
+    /// The vectors of all classes, \[classes, features\]; none of heads without class vectors.
+    ///
+    /// Errors: files that cannot be read.
+    pub fn vectors(&self) -> Result<Option<Vec<f32>>, TrainError> {
+        let all = 0..self.labels.len() as u64;
+        self.rows.taken(|read| class_vectors(read, all))
     }
 
     /// The vector of a class.
