@@ -20,7 +20,7 @@ use super::raw_runs::RawRuns;
 use crate::experiment::{NetSetting, SetConfig};
 use crate::idx::real;
 use crate::table::{ReproduceConfig, Reproduction, Row, difference, median};
-use crate::trainings::{Job, Trained, Training, Trainings};
+use crate::trainings::{Job, Training, Trainings};
 
 const COLUMNS: &str = "net,data,file,order,rate,seed,epoch,train_loss,validation_loss,accuracy_percent,compute_s,wait_s,commit";
 /// Pictures for training and for evaluation, at scale 1.
@@ -157,10 +157,6 @@ fn accuracy(epoch: &NetEpoch) -> f64 {
     100.0 * epoch.validation_accuracy.unwrap_or(0.0)
 }
 
-fn best(trained: &Trained) -> f64 {
-    trained.epochs.iter().map(accuracy).fold(0.0, f64::max)
-}
-
 impl Table<'_> {
     /// Trains a net with one order and all seeds, at the best of the rates.
     fn follow(
@@ -186,7 +182,7 @@ impl Table<'_> {
                 let tried = net.rate * factor;
                 (context.observer)(Event::Note(&format!("{what}, rate {tried}")));
                 let training = self.training(net, pictures, is_sorted, way, tried, TUNING_SEED)?;
-                let found = best(&self.trainings.train(&training, context)?);
+                let found = self.trainings.train(&training, context)?.best_accuracy();
                 if found > most {
                     (most, rate) = (found, tried);
                 }
@@ -219,7 +215,7 @@ impl Table<'_> {
                     &trained.commit,
                 ])?;
             }
-            accuracies.push(best(&trained));
+            accuracies.push(trained.best_accuracy());
         }
         Ok(Followed {
             losses: losses.into_iter().map(median).collect(),

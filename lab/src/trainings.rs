@@ -62,6 +62,15 @@ pub(crate) struct Trained {
     pub(crate) summary: Option<Value>,
 }
 
+impl Trained {
+    /// In percent: that of the best epoch, or of a guess between ten classes if no epoch ended with a number.
+    pub(crate) fn best_accuracy(&self) -> f64 {
+        let of_epoch = |epoch: &NetEpoch| 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
+        let all = self.epochs.iter().map(of_epoch);
+        all.reduce(f64::max).unwrap_or(10.0)
+    }
+}
+
 /// All trainings of a folder.
 pub(crate) struct Trainings {
     out: PathBuf,
