@@ -131,7 +131,7 @@ mod processes {
 
     use crate::console::{say, say_error};
     use crate::output::Failure;
-    use crate::ranks::{failure, is_of_others};
+    use crate::ranks::{failed_rank, failure, is_of_others};
 
     /// How long the other ranks wait for rank 0 to report the error.
     const AFTER_RANK_0: Duration = Duration::from_secs(10);
@@ -170,7 +170,9 @@ mod processes {
             return Err(TrainError::stopped("other ranks were awaited").into());
         }
         let asked = interrupt.load(Ordering::Relaxed);
-        if failed.rank > 0 {
+        // Of its own failure it tells nothing.
+        let is_of_rank_0 = failed_rank(&failed.source).is_some_and(|failed| failed.rank == 0);
+        if failed.rank > 0 && !is_of_rank_0 {
             std::thread::sleep(AFTER_RANK_0);
         }
         let failure = failure(failed);
