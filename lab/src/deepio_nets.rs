@@ -209,30 +209,32 @@ fn curves(
         let trained = trainings.train(&training, context)?;
         let of_epoch = |epoch: &NetEpoch| 100.0 * epoch.validation_accuracy.unwrap_or(0.0);
         best.push(trained.best_accuracy());
-        if trained.epochs.is_empty() {
-            let what = format!("{what}: its loss was not a number in the first epoch");
-            (context.observer)(Event::Note(&what));
-            raw.line(&[
-                &net.model,
-                &pictures.name,
-                &pictures.count.to_string(),
-                &format!("\"{}\"", compared.name),
-                &compared.order.to_string(),
-                &seed.to_string(),
-                &"0",
-                &"NaN",
-                &"NaN",
-                &format!("{:.3}", trained.best_accuracy()),
-                &"NaN",
-            ])?;
-        }
         for (at, epoch) in trained.epochs.iter().enumerate() {
-            let accuracy = of_epoch(epoch);
             let loss = epoch.validation_loss.unwrap_or(f64::NAN);
-            for (all, value) in [(&mut losses, loss), (&mut accuracies, accuracy)] {
+            for (all, value) in [(&mut losses, loss), (&mut accuracies, of_epoch(epoch))] {
                 all.resize(all.len().max(at + 1), vec![]);
                 all[at].push(value);
             }
+        }
+        let mut lines: Vec<[String; 5]> = (trained.epochs.iter())
+            .map(|epoch| {
+                [
+                    epoch.epoch.to_string(),
+                    format!("{:.6}", epoch.train_loss),
+                    format!("{:.6}", epoch.validation_loss.unwrap_or(f64::NAN)),
+                    format!("{:.3}", of_epoch(epoch)),
+                    format!("{:.3}", epoch.compute_s + epoch.wait_s),
+                ]
+            })
+            .collect();
+        if lines.is_empty() {
+            let what = format!("{what}: its loss was not a number in the first epoch");
+            (context.observer)(Event::Note(&what));
+            let guess = format!("{:.3}", trained.best_accuracy());
+            let none = "NaN".to_string();
+            lines.push(["0".into(), none.clone(), none.clone(), guess, none]);
+        }
+        for [epoch, train_loss, loss, accuracy, seconds] in &lines {
             raw.line(&[
                 &net.model,
                 &pictures.name,
@@ -240,11 +242,11 @@ fn curves(
                 &format!("\"{}\"", compared.name),
                 &compared.order.to_string(),
                 &seed.to_string(),
-                &epoch.epoch.to_string(),
-                &format!("{:.6}", epoch.train_loss),
-                &format!("{loss:.6}"),
-                &format!("{accuracy:.3}"),
-                &format!("{:.3}", epoch.compute_s + epoch.wait_s),
+                epoch,
+                train_loss,
+                loss,
+                accuracy,
+                seconds,
             ])?;
         }
     }
