@@ -257,7 +257,9 @@ impl ClassIndex {
             centres: centres.as_slice()?.into(),
             rows: vectors.as_slice()?.into(),
         };
-        let index = pelton_softmax::ClassIndex::of_parts(shape, arrays).map_err(wrong)?;
+        let pool = pool(threads)?;
+        let index = pool.install(|| pelton_softmax::ClassIndex::of_parts(shape, arrays));
+        let index = index.map_err(wrong)?;
         let index = index.less(mean.as_slice()?.to_vec());
         Ok(ClassIndex { index, threads })
     }
