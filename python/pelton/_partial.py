@@ -151,9 +151,11 @@ def partial_cross_entropy(
         if several:
             labels, factors = labels[valid], (factors / many.clamp(min=1)).repeat_interleave(many)
         labels = labels.flatten()
-        made = _native(plain, weight, (labels, many if several else None), factors, rows, correction, logits, half, sparse)
-        if made is not None:
-            return made
+        # Without any label PyTorch says what the mean of nothing is.
+        if len(labels):
+            made = _native(plain, weight, (labels, many if several else None), factors, rows, correction, logits, half, sparse)
+            if made is not None:
+                return made
     if half:
         x, weight = x.bfloat16(), weight.bfloat16()
     w = weight

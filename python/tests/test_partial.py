@@ -439,6 +439,14 @@ def test_torch_compile_follows_it_as_a_whole(name: str) -> None:
     torch.testing.assert_close(found[0], found[1])
 
 
+def test_without_any_label_the_mean_is_that_of_nothing() -> None:
+    x, weight = torch.randn(6, 4), torch.randn(20, 4, requires_grad=True)
+    for shape in ((6,), (6, 2)):
+        target = torch.full(shape, -100)
+        assert pelton.partial_cross_entropy(x, weight, target).isnan()
+        assert pelton.partial_cross_entropy(x, weight, target, reduction="sum") == 0
+
+
 def test_labels_of_fewer_bits_are_the_same() -> None:
     x, weight, target = torch.randn(6, 4), torch.randn(20, 4, requires_grad=True), torch.arange(6)
     expected = pelton.partial_cross_entropy(x, weight, target)

@@ -132,9 +132,7 @@ impl OfExample {
         let has_margin = own.iter().any(|own| own.with_margin != own.plain);
         let by_own = own.iter().zip(&each).enumerate();
         let by_own = by_own.map(|(i, (own, &(part, log_sum, wrong)))| {
-            let among_others = if each.len() == 1 {
-                0.0
-            } else if has_margin {
+            let among_others = if has_margin {
                 let others = each.iter().enumerate().filter(|(other, _)| *other != i);
                 let terms =
                     others.map(|(_, (part, log_sum, _))| part * (own.plain - log_sum).exp());
@@ -153,7 +151,6 @@ impl OfExample {
             .map(|(part, log_sum, _)| part * (least - log_sum).exp());
         let shift = match each.len() {
             0 => shift,
-            1 => least,
             _ => least - shares.sum::<f64>().ln(),
         };
         OfExample {
